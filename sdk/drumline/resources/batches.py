@@ -1,6 +1,7 @@
 """A batch of runs, and the table of what came of them."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from drumline._transport import Body, Params, Transport, iterate_pages
@@ -9,7 +10,12 @@ from drumline.contracts import api
 from drumline.contracts.records import MAX_JSON_BYTES, RECORDS_MEDIA_TYPE, frame
 from drumline.contracts.states import TERMINAL_RUN
 from drumline.contracts.sweeps import BatchSubmit
+from drumline.resources.frames import number_of, to_table
 from drumline.resources.waiting import Pauses, wait_until
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from pyarrow import Table
 
 PAUSES = Pauses(0.1, 5.0)
 
@@ -96,6 +102,17 @@ class Batch:
         """The whole table as CSV, safe to open in a spreadsheet."""
         return self._transport.send("GET", f"{self._path}/outcomes.csv", params={"sort": sort}).text
 
+    def to_arrow(self, *, sort: str = "index") -> "Table":
+        """The table of outcomes as one of pyarrow: `parameters.NAME` and `metrics.NAME` are columns.
+
+        Raises MissingExtraError without the extra `data`.
+        """
+        return to_table(_row(outcome) for outcome in self.outcomes(sort=sort))
+
+    def to_pandas(self, *, sort: str = "index") -> "DataFrame":
+        """The same as a frame of pandas. Raises MissingExtraError without the extra `data`."""
+        return self.to_arrow(sort=sort).to_pandas()
+
     def cancel(self, grace_s: float | None = None) -> "Batch":
         """Asks every run that has not ended to stop; returns itself at once."""
         with typed_errors():
@@ -109,6 +126,19 @@ class Batch:
 
     def __repr__(self) -> str:
         return f"<Batch {self.id} of {self.details.size} runs, {self.live} live>"
+
+
+def _row(outcome: api.Outcome) -> dict[str, object]:
+    metrics = {**outcome.metrics, **{name: number_of(value) for name, value in outcome.not_finite.items()}}
+    return {
+        "run": outcome.run,
+        "index": outcome.index,
+        "state": str(outcome.state),
+        "reason": outcome.reason and str(outcome.reason),
+        "duration_s": outcome.duration_s,
+        **{f"parameters.{name}": value for name, value in outcome.parameters.items()},
+        **{f"metrics.{name}": value for name, value in metrics.items()},
+    }
 
 
 def batch_body(batch: BatchSubmit) -> Body:

@@ -2,11 +2,16 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from drumline._transport import Body, Transport, iterate_pages
 from drumline._validation import refuse, typed_errors
 from drumline.contracts import api
+from drumline.resources.frames import number_of, to_table
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from pyarrow import Table
 
 _ASK_AGAIN_S = 0.2
 
@@ -24,11 +29,23 @@ class RunList:
         self._transport = transport
         self._where = where
         self._archived = archived
-        self._params = {"where": where, "sort": sort, "column": [*columns], "archived": archived}
+        self._columns = [*columns]
+        self._params = {"where": where, "sort": sort, "column": self._columns, "archived": archived}
 
     def __iter__(self) -> Iterator[api.RunSummary]:
         """Each run in order; `run.fields` has what it has in the columns asked for."""
         return iterate_pages(self._transport, "/runs", api.RunSummary, self._params)
+
+    def to_arrow(self) -> "Table":
+        """A row for each, with the columns asked for, as a table of pyarrow: `client.runs(columns=["params.lr"])`.
+
+        Raises MissingExtraError without the extra `data`.
+        """
+        return to_table(_row(run, self._columns) for run in self)
+
+    def to_pandas(self) -> "DataFrame":
+        """The same as a frame of pandas. Raises MissingExtraError without the extra `data`."""
+        return self.to_arrow().to_pandas()
 
     def count(self) -> int:
         """How many there are."""
@@ -81,6 +98,27 @@ class RunList:
 
     def _matched(self) -> dict[str, str | bool]:
         return {"where": self._where, "archived": self._archived}
+
+
+def _row(run: api.RunSummary, columns: Sequence[str]) -> dict[str, object]:
+    fields = {name: number_of(run.fields.get(name)) for name in columns}
+    return {
+        "run": run.id,
+        "job": run.job,
+        "version": run.version,
+        "owner": run.owner.name,
+        "state": str(run.state),
+        "reason": run.reason and str(run.reason.code),
+        "strategy": run.strategy,
+        "replicas": run.replicas,
+        "created_at": run.created_at,
+        "started_at": run.started_at,
+        "ended_at": run.ended_at,
+        "starred": run.starred,
+        "note": run.note,
+        "labels": dict(run.labels),
+        **fields,
+    }
 
 
 class RunLists:

@@ -158,6 +158,8 @@ def test_sweep_makes_a_batch_whose_table_is_shown_and_exported(
     assert count == "4"
     batch = client.batch(batch_id)
     assert [row.parameters for row in batch.outcomes()][1] == {"epochs": 5, "layers": [64, 32]}
+    frame = batch.to_pandas()
+    assert (frame["parameters.epochs"][1], frame["parameters.layers"][1]) == (5, "[64, 32]")
     assert [run.replicas for run in batch.runs()] == [2, 2, 2, 2]
     assert cli("batches") == 0
     owner = batch.details.owner.name

@@ -1,6 +1,7 @@
 """Runs filtered, listed with columns, and marked, from the command line and the SDK, against a real server."""
 
 import io
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -130,3 +131,28 @@ def test_the_sdk_counts_groups_and_changes_what_matches(edge: EdgeServer) -> Non
         assert run.details.labels == {"b": "2"}
         with pytest.raises(InvalidRequestError, match="no run has 'lr'"):
             client.runs("lr > 1").count()
+
+
+def test_a_list_is_a_frame_with_a_column_for_each_that_was_asked_for(edge: EdgeServer) -> None:
+    runs = [
+        edge.core.queue(parameters=parameters, labels={"team": "a"}).id
+        for parameters in (
+            {"lr": 0.5, "n": 2**53 + 1, "x": "NaN"},
+            {"lr": 1, "n": 3, "x": 2.5},
+            {"lr": 2, "opt": "adam"},
+        )
+    ]
+    with Client(edge.url, edge.admin_token) as client:
+        columns = ["params.lr", "params.n", "params.x", "params.opt"]
+        table = client.runs(sort="created", columns=columns).to_arrow()
+        frame = client.runs(sort="created", columns=columns).to_pandas()
+        nothing = client.runs("params.lr > 9", columns=["params.lr"]).to_pandas()
+
+    assert table.column_names[-4:] == columns
+    kinds = {name: str(table.schema.field(name).type) for name in (*columns, "created_at", "starred")}
+    assert [*kinds.values()] == ["double", "int64", "double", "string", "timestamp[us, tz=UTC]", "bool"]
+    assert [*frame["run"]] == runs
+    assert table["params.n"].to_pylist() == [2**53 + 1, 3, None]
+    assert table["params.opt"].to_pylist() == [None, None, "adam"]
+    assert json.loads(frame["labels"][0]) == {"team": "a"}
+    assert len(nothing) == 0

@@ -235,8 +235,27 @@ def test_values_are_made_and_brought_together_as_under_other_strategies(pairs: d
 
 
 def test_batches_of_unequal_rows_are_refused_where_replicas_have_several_devices(pairs: dist.TPUStrategy) -> None:
-    batch = next(iter(pairs.distribute_dataset(dist.Dataset.range(7).batch(7))))
+    exact = dist.InputOptions(last_batch="exact")
+    batch = next(iter(pairs.distribute_dataset(dist.Dataset.range(7).batch(7), exact)))
     with pytest.raises(InvalidValueError, match="needs the same shapes on every replica"):
+        pairs.run(jnp.sum, args=(batch,))
+
+
+def test_batches_that_do_not_divide_are_filled_up_where_replicas_have_several_devices(pairs: dist.TPUStrategy) -> None:
+    def step(x: jax.Array) -> Any:
+        return dist.all_reduce("sum", (x * dist.row_weights(x)).sum()), dist.rows(x + 1)
+
+    sums, shown = [], []
+    for batch in pairs.distribute_dataset(dist.Dataset.range(13).map(np.float32).batch(8)):
+        total, one_more = pairs.run(step, args=(batch,))
+        sums.append(float(pairs.local_results(total)[0]))
+        shown.append([part.tolist() for part in pairs.local_results(one_more)])
+        assert pairs.reduce("mean", one_more, axis=0) == np.mean([row for part in shown[-1] for row in part])
+    assert sums == [28, 50]
+    assert shown == [[[1, 2], [3, 4], [5, 6], [7, 8]], [[9, 10], [11, 12], [13], []]]
+
+    (batch,) = pairs.distribute_dataset(dist.Dataset.range(7).batch(7))
+    with pytest.raises(InvalidValueError, match="row_weights"):
         pairs.run(jnp.sum, args=(batch,))
 
 

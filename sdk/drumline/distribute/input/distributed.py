@@ -216,12 +216,13 @@ def distribute_dataset(strategy: InputTarget, dataset: Any, options: InputOption
     if options.last_batch == "drop":
         source = without_remainder(source)
     fills: Filled = "all" if options.last_batch == "pad" else "none"
-    if len(strategy.processes) > 1 and options.last_batch == "auto" and options.fetch_to_device:
-        fills = "uneven"  # replicas of different rows are programs of their own, which one process alone runs
+    is_one_program = len(strategy.processes) > 1 or (strategy.logical_axes and strategy.num_replicas_in_sync > 1)
+    if is_one_program and options.last_batch == "auto" and options.fetch_to_device:
+        fills = "uneven"  # of different rows each has a program of its own: in one process, with a device each
     if strategy.has_foreign_devices:
         return DistributedDataset(strategy, DividedOverProcesses(source, strategy, fills), options)
     replicas, pads = strategy.num_replicas_in_sync, strategy.pads_batches
-    if fills == "uneven":  # on shapes, where one process divides for those that a run would have
+    if fills == "uneven":  # of several devices each, or on shapes, where one process divides for all that a run has
         fills = "none" if DividedBatches(source, replicas, pads=False).is_always_even() else fills
         pads = fills != "none"
     return DistributedDataset(strategy, DividedBatches(source, replicas, pads=pads, fills=fills), options)

@@ -28,8 +28,8 @@ class InputOptions:
     ``per_replica_buffer_size``: batches kept ready in advance per replica; 0 reads when asked, in the caller's thread.
     ``last_batch``: what becomes of a batch with too few rows, or with rows that do not divide: "exact" gives each
     replica its true rows, "pad" fills up to the usual shape and has ``dist.row_weights()`` tell the rows that count,
-    "drop" leaves the last one out. "auto" is exact; over several processes, where replicas of different rows can't
-    run, batches that do not divide evenly are filled up.
+    "drop" leaves the last one out. "auto" is exact; over several processes, and with several devices
+    a replica, where replicas of different rows can't run, batches that do not divide evenly are filled up.
     """
 
     __slots__ = (

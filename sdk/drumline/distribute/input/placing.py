@@ -25,6 +25,8 @@ class InputTarget(Protocol):
 
     #: Do some devices belong to other processes?
     has_foreign_devices: bool
+    #: The sizes of the mesh axes within a replica; empty where each has one device.
+    logical_axes: dict[str, int]
     #: The processes, ascending; the replicas of this one; how they tell each other something.
     processes: tuple[int, ...]
     local_replicas: tuple[int, ...]

@@ -29,7 +29,8 @@ class TPUStrategy(Strategy):
     Without an assignment each device is a replica: each that JAX shows, of all processes, and those of this process
     for ``TPUClusterResolver("local")``. With one, a replica has the devices of its logical cores: its inputs
     and variables lie whole on each of them, and XLA divides what a step computes as the step says, by
-    ``split_to_logical_devices`` and ``replicate_to_logical_devices``. The steps of such replicas need equal shapes.
+    ``split_to_logical_devices`` and ``replicate_to_logical_devices``. The steps of such replicas need equal
+    shapes: batches that do not divide are filled up (``InputOptions.last_batch``).
 
     ``device_assignment`` is the older name of ``experimental_device_assignment``.
     With ``experimental_spmd_xla_partitioning`` nothing is assigned to one logical device.
