@@ -8,5 +8,6 @@ export const PLACES = [
   { to: "/batches", label: "Sweeps", icon: "batches", keys: "g b" },
   { to: "/devices", label: "Devices", icon: "devices", keys: "g d" },
   { to: "/usage", label: "Usage", icon: "usage", keys: "g u" },
+  { to: "/alerts", label: "Alerts", icon: "alerts", keys: "g a" },
   { to: "/submit", label: "Submit", icon: "submit", keys: "g s" },
 ] as const satisfies readonly { to: string; label: string; icon: IconName; keys: string }[];

@@ -1,7 +1,7 @@
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { Command } from "cmdk";
-import { type ReactNode, useDeferredValue, useState } from "react";
+import { useDeferredValue, useRef, useState } from "react";
 import { runsQuery } from "@/api/queries";
 import { Age } from "@/components/runs/run-columns";
 import { flawOf } from "@/components/runs/run-facts";
@@ -13,10 +13,13 @@ import { shortId } from "@/lib/format";
 import { notify } from "@/lib/notices";
 import { setThemeChoice } from "@/lib/theme";
 import { PLACES } from "./navigation";
+import { Group, Item } from "./palette-items";
+import { Things } from "./palette-things";
 import { useSignOut } from "./sign-out";
 
 /** Find a run or do something by typing. */
 export default function Palette({ onClose }: { onClose: () => void }) {
+  const input = useRef<HTMLInputElement>(null);
   const [text, setText] = useState("");
   const search = useDeferredValue(text.trim());
   const runs = useInfiniteQuery({
@@ -30,15 +33,22 @@ export default function Palette({ onClose }: { onClose: () => void }) {
     void action();
   };
   return (
-    <Dialog className="overflow-hidden" hideTitle onClose={onClose} open title="Command palette">
+    <Dialog
+      className="overflow-hidden"
+      hideTitle
+      initialFocus={input}
+      onClose={onClose}
+      open
+      title="Command palette"
+    >
       <Command label="Find or do" loop>
         <div className="flex h-11 items-center gap-2.5 border-line border-b px-3.5">
           <Icon className="text-muted" name="search" />
           <Command.Input
-            autoFocus
+            ref={input}
             className="h-full flex-1 bg-transparent text-md outline-none"
             onValueChange={setText}
-            placeholder="Find a run or a command"
+            placeholder="Find a run, job, sweep, host or command"
             value={text}
           />
         </div>
@@ -74,6 +84,7 @@ export default function Palette({ onClose }: { onClose: () => void }) {
               </Item>
             ))}
           </Group>
+          <Things onChoose={act} search={search} />
           <Command.Group forceMount>
             <Item
               forceMount
@@ -113,36 +124,4 @@ export default function Palette({ onClose }: { onClose: () => void }) {
 /** The runs that are listed, as the address of their comparison. */
 function newest(runs: readonly { id: string }[] | undefined) {
   return { runs: runs?.map(({ id }) => id).join(",") };
-}
-
-function Group({ heading, children }: { heading: string; children: ReactNode }) {
-  return (
-    <Command.Group
-      className="[&_[cmdk-group-heading]]:px-2 [&_[cmdk-group-heading]]:pt-2 [&_[cmdk-group-heading]]:pb-1 [&_[cmdk-group-heading]]:text-2xs [&_[cmdk-group-heading]]:text-muted"
-      heading={heading}
-    >
-      {children}
-    </Command.Group>
-  );
-}
-
-function Item({
-  children,
-  ...rest
-}: {
-  children: ReactNode;
-  onSelect: () => void;
-  value?: string;
-  keywords?: string[];
-  /** Shown whatever is typed. */
-  forceMount?: boolean;
-}) {
-  return (
-    <Command.Item
-      className="flex h-8 cursor-pointer items-center gap-2.5 rounded-control px-2 data-[selected=true]:bg-accent-soft"
-      {...rest}
-    >
-      {children}
-    </Command.Item>
-  );
 }

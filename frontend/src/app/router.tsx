@@ -100,6 +100,12 @@ const usageRoute = createRoute({
   component: lazyRouteComponent(() => import("@/features/usage/usage-page"), "UsagePage"),
 });
 
+const alertsRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/alerts",
+  component: lazyRouteComponent(() => import("@/features/alerts/alerts-page"), "AlertsPage"),
+});
+
 const submitRoute = createRoute({
   getParentRoute: () => rootRoute,
   path: "/submit",
@@ -191,6 +197,7 @@ const routeTree = rootRoute.addChildren([
   compareRoute,
   devicesRoute,
   usageRoute,
+  alertsRoute,
   submitRoute,
   runRoute.addChildren([
     runIndexRoute,

@@ -1,16 +1,20 @@
 import { CSPProvider } from "@base-ui/react/csp-provider";
 import { Outlet } from "@tanstack/react-router";
-import { useEffect } from "react";
+import { lazy, Suspense, useEffect } from "react";
+import { useBrowserAlerts } from "@/lib/alerts/choice";
 import { watchVisibility } from "@/lib/live";
 import { watchKeyboard } from "@/lib/shortcuts";
 import { Notices } from "./notices";
 import { Rail } from "./rail";
 import { TopBar } from "./top-bar";
 
+const BrowserAlerts = lazy(() => import("./browser-alerts"));
+
 /** What stands around every page. */
 export function Shell() {
   useEffect(watchKeyboard, []);
   useEffect(watchVisibility, []);
+  const alerts = useBrowserAlerts();
   return (
     <CSPProvider disableStyleElements>
       <a
@@ -20,6 +24,7 @@ export function Shell() {
         Skip to content
       </a>
       <Notices />
+      <Suspense>{alerts && <BrowserAlerts />}</Suspense>
       <div className="flex min-h-dvh max-md:flex-col">
         <Rail />
         <div className="flex min-w-0 flex-1 flex-col">

@@ -71,12 +71,21 @@ export function useRunEvents(
   }, [run, known]);
 }
 
+let kept = false;
+
+/** Keeps listening in a hidden tab too: it is the one that tells its person of runs. */
+export function keepListening(on: boolean): void {
+  kept = on;
+  if (on) live.wake();
+}
+
 /** Listens to nothing while the tab is hidden for a minute or was left, and resumes when it is looked at again. */
 export function watchVisibility(): () => void {
   let timer: number | undefined;
   const follow = () => {
     window.clearTimeout(timer);
-    if (document.visibilityState === "hidden") timer = window.setTimeout(() => live.suspend(), HIDDEN_MS);
+    if (document.visibilityState === "hidden")
+      timer = window.setTimeout(() => kept || live.suspend(), HIDDEN_MS);
     else live.wake();
   };
   const leave = () => live.suspend();

@@ -10,6 +10,7 @@ const SHAPES = {
   batches: <path d="M3 13V3M8 13V3M13 13V3M3 10.500 8 5l5 4" />,
   usage: <path d="M8 2.500A5.500 5.500 0 1 0 13.500 8H8zM10.500 2v3.500H14A4 4 0 0 0 10.500 2z" />,
   submit: <path d="M8 13V3M4 7l4-4 4 4" />,
+  alerts: <path d="M4 11.500V7a4 4 0 0 1 8 0v4.500l1 1H3zM6.500 12.500a1.500 1.500 0 0 0 3 0" />,
   search: <path d="M7 11.500a4.5 4.5 0 1 0 0-9 4.5 4.5 0 0 0 0 9zM10.3 10.3 14 14" />,
   close: <path d="m4 4 8 8M12 4l-8 8" />,
   copy: <path d="M6 6h7.500v7.500H6zM10 6V2.500H2.500V10H6" />,

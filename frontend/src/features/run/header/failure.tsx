@@ -29,7 +29,12 @@ export function Failure({ run }: { run: SteadyRun }) {
   return (
     <div className="border-bad border-l-2 pl-4" data-testid="run-failure">
       {run.reason?.message && (
-        <p className="font-mono text-xs leading-5">
+        // On a phone the header leaves room for what it heads.
+        <p
+          className="font-mono text-xs leading-5 max-sm:max-h-30 max-sm:overflow-y-auto"
+          // biome-ignore lint/a11y/noNoninteractiveTabindex: a box that scrolls must be reachable by keyboard
+          tabIndex={0}
+        >
           <LineText text={run.reason.message} />
         </p>
       )}
@@ -43,7 +48,7 @@ export function Failure({ run }: { run: SteadyRun }) {
             </Link>
           </p>
           <pre
-            className="max-h-60 overflow-auto border-line border-y px-3 py-2 text-xs leading-[18px]"
+            className="max-h-60 overflow-auto max-sm:max-h-28 border-line border-y px-3 py-2 text-xs leading-[18px]"
             // biome-ignore lint/a11y/noNoninteractiveTabindex: a box that scrolls must be reachable by keyboard
             tabIndex={0}
           >

@@ -16,7 +16,7 @@ export function Particulars({ run }: { run: SteadyRun }) {
   const parameters = Object.entries(run.parameters);
   const labels = Object.entries(run.labels);
   return (
-    <dl className="grid grid-cols-[auto_1fr] items-start gap-x-4 gap-y-0.5 text-xs">
+    <dl className="grid grid-cols-[auto_1fr] items-start gap-x-4 gap-y-0.5 text-xs max-sm:max-h-32 max-sm:overflow-y-auto">
       {run.state === "SUCCEEDED" && (
         <Line name="Result">
           <code
