@@ -12,10 +12,13 @@ from sqlalchemy import func, select, text
 from sqlalchemy.orm import Session
 
 from drumline import Client
+from drumline.contracts import api
 from drumline_server.base.errors import InvalidRequestError, NotFoundError, RunDeletedError, RunInUseError
 from drumline_server.lifecycle.deletion import Deletion, delete_runs, deleted_runs, erase_part, pointing_at
+from drumline_server.lifecycle.marks import bulk_part, open_bulks
 from drumline_server.scheduling.leadership import SoleServer
 from drumline_server.scheduling.loops import erase_runs
+from drumline_server.services import marks
 from drumline_server.services.submit import Submission
 from drumline_server.storage.models import Base, LedgerEntry, Run
 from support.checkpoints import expired, save, started
@@ -292,6 +295,26 @@ def test_many_are_deleted_by_one_request_and_those_that_are_kept_are_named(serve
     assert "local admin" in server.admin.get(f"{V1}/runs/{runs[60]}").json()["detail"]
     named = server.admin.post(f"{V1}/runs:change", json={"action": {"kind": "delete"}, "runs": [runs[60]]})
     assert (named.status_code, "was deleted" in named.json()["detail"]) == (404, True)
+
+
+@pytest.mark.usefixtures("_no_collections")
+def test_no_part_of_a_bulk_deletion_takes_the_writer_for_long(core: Core) -> None:
+    for run in [core.queue(labels={"n": str(place)}).id for place in range(110)]:
+        core.cancel(run)
+    asked = api.BulkRequest(action=api.BulkAction(kind="delete"), where="")
+    core.write(lambda session: marks.begin_bulk(session, core.project_id, asked, by=TESTER, now=core.clock.now()))
+    took = []
+    while changes := core.read(open_bulks):
+
+        def part(session: Session, change: str = changes[0]) -> float:
+            began = time.thread_time()
+            bulk_part(session, change, now=core.clock.now())
+            return time.thread_time() - began
+
+        took.append(core.write(part))
+    assert len(took) == 3
+    assert max(took) < hold_limit_s()
+    assert core.runs().items == ()
 
 
 def test_runs_of_a_batch_that_were_deleted_are_counted_and_not_queued_again(server: EdgeServer) -> None:
