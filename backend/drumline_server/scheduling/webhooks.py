@@ -21,7 +21,7 @@ from functools import cache, partial
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING
 
-from sqlalchemy import ColumnElement, literal_column, select
+from sqlalchemy import ColumnElement, and_, literal_column, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts.storable import make_storable
@@ -278,9 +278,12 @@ def due_deliveries(session: Session, *, now: int) -> list[_Due]:
     """Of each webhook that is switched on the delivery that is due first."""
     # By the words of the index: SQLite uses no partial index for a state that is a bound parameter.
     waiting: ColumnElement[bool] = literal_column("webhook_delivery.state = 'waiting'")
+    is_due = and_(waiting, WebhookDelivery.due_at <= now)
+    if session.scalar(select(WebhookDelivery.id).where(is_due).limit(1)) is None:
+        return []  # as nearly always, which this asks each second
     first = (
         select(WebhookDelivery.id)
-        .where(WebhookDelivery.webhook_id == Webhook.id, waiting, WebhookDelivery.due_at <= now)
+        .where(WebhookDelivery.webhook_id == Webhook.id, is_due)
         .order_by(WebhookDelivery.due_at, WebhookDelivery.id)
         .limit(1)
         .correlate(Webhook)
