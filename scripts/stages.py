@@ -8,7 +8,6 @@ stages that did not run this time.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import platform
@@ -35,7 +34,8 @@ LANES: Mapping[str, Sequence[str]] = {
 """One stage of each lane runs at a time; a lane that is done takes the last stage that waits in the longest other."""
 NICENESS: Mapping[str, int] = {"computes": 10, "serves": 5}
 """How far stages of a lane give way: those that wait hold real processes to limits of seconds, and get what they need;
-those that serve have limits too, which are wider."""
+those that serve have limits too, which are wider. Where Linux shares processors out among sessions (autogroup), only
+within the stage: further is not asked for, as a stage has one session and its tests' servers have one each."""
 LONG_LANES: Mapping[str, Sequence[str]] = {
     "computes": ("unit", "sim", "test-pythons", "fuzz"),
     "waits": ("chaos", "e2e"),
@@ -189,7 +189,6 @@ class Lanes:
                     cwd=ROOT, env={**os.environ, "DRUMLINE_TEST_REPORTS": str(reports)}, stdin=subprocess.DEVNULL,
                     stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
                 )  # fmt: skip
-            _give_way(process.pid, niceness)
         return process
 
     def _stop(self, threads: Sequence[threading.Thread]) -> None:
@@ -262,12 +261,6 @@ def told(results: Sequence[Result], wall_s: float) -> str:
     machine = {"processors": os.cpu_count(), "load": round(os.getloadavg()[2], 1), "python": platform.python_version()}
     lines = ",\n".join(f"  {json.dumps(asdict(result))}" for result in results)
     return f'{{"wall_s": {wall_s:.1f}, "machine": {json.dumps(machine)}, "stages": [\n{lines}\n]}}\n'
-
-
-def _give_way(session: int, niceness: int) -> None:
-    """Linux may share processors out among sessions alike (autogroup), whatever the niceness of their processes."""
-    with contextlib.suppress(OSError):  # no such kernel, or one that lets nobody say so
-        Path(f"/proc/{session}/autogroup").write_text(str(niceness))
 
 
 def _commit() -> str:
