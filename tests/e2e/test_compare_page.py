@@ -105,6 +105,6 @@ def assert_named_runs(page: Page, deployment: Deployment, ids: Sequence[str]) ->
     open_settled(page, f"{deployment.url}/compare?runs={','.join(ids)},nonsense")
     expect(page.get_by_test_id("legend").locator("li")).to_have_count(2, timeout=TIMEOUT_MS)
     page.keyboard.press("Control+k")
-    page.get_by_placeholder("Find a run or a command").fill("swept")
+    page.get_by_placeholder("Find a run, job, sweep, host or command").fill("swept")
     page.get_by_text("Compare the runs that match “swept”").click()
     expect(page.get_by_test_id("legend").locator("li")).to_have_count(4, timeout=TIMEOUT_MS)
