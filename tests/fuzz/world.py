@@ -261,6 +261,7 @@ def _users_bodies() -> Mapping[str, Any]:
         ":rollback": {"version": 1},
         "/runs/{run_id}": {"labels": {"team": "vision", "old": None}, "note": "x", "starred": True},
         "/run-views/{name}": {"where": "params.epochs > 1", "sort": "-created", "columns": ["params.epochs"]},
+        "/retention": {"days": 36_500, "telemetry_bytes": 2**50},
         "/webhooks": {"name": "hook", "url": "https://hooks.example/x", "alerts": ["run.failed"], "job": "digits"},
         "/webhooks/{webhook_id}": {"name": "other", "job": "", "enabled": True},
         "/sessions": {"token": "drm_pat_x", "code": None},

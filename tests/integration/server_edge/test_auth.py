@@ -33,7 +33,7 @@ def filled(path: str) -> str:
     """The path with well-formed values for its parameters."""
     values = {"run_id": new_id("run"), "member_id": new_id("mem"), "token_id": new_id("tok"), "number": "1"}
     values |= {"host_id": new_id("hst"), "device_id": new_id("dev"), "plan_id": new_id("pln")}
-    values |= {"batch_id": new_id("bat"), "bulk_id": new_id("blk")}
+    values |= {"batch_id": new_id("bat"), "bulk_id": new_id("blk"), "webhook_id": new_id("whk")}
     values |= {"reduction_id": new_id("red"), "sha256": f"sha256:{'0' * 64}", "name": "digits", "form": "csv"}
     return re.sub(r"{(\w+)}", lambda match: values[match[1]], path)
 

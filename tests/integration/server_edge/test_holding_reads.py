@@ -54,6 +54,7 @@ _COSTLIEST: Mapping[str, Costliest] = {
     "/links": _own("/links", {"slice": SLICE, "limit": 200}),
     "/overview": _own("/overview"),
     "/plan/{plan_id}": _of("/plan/{}", "plan"),
+    "/retention": _own("/retention"),
     "/runs": _own("/runs", {"limit": 200, "state": "QUEUED"}),
     "/runs, by fields": _own("/runs", {"limit": 200, "where": _WHERE, "sort": "-params.epochs", "column": _COLUMNS}),
     "/runs/{run_id}": _of("/runs/{}", "told"),
