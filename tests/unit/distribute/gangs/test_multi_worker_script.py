@@ -16,8 +16,9 @@ import jax.numpy as jnp
 numbers = strategy.distribute_values_from_function(lambda context: float(context.replica_id_in_sync_group))
 total = strategy.reduce("sum", numbers, axis=None)
 task = strategy.cluster_resolver
-print("task", task.task_type, task.task_id, task.cluster_spec().num_tasks("worker"))
-print("total", float(total), strategy.num_replicas_in_sync, len(strategy.local_results(numbers)))
+# Each in one write: gloo prints to the same output meanwhile.
+print(f"task {task.task_type} {task.task_id} {task.cluster_spec().num_tasks('worker')}")
+print(f"total {float(total)} {strategy.num_replicas_in_sync} {len(strategy.local_results(numbers))}")
 """
 LIMIT_S = 120.0
 
