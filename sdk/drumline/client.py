@@ -153,7 +153,8 @@ class Client(RunLists):
         the largest value that fits is looked for.
         Raises what `submit` raises.
         """
-        limit_s = limit_s or (PROBE_S if on is None else CHIP_PROBE_S)
+        usual_s = PROBE_S if on is None else CHIP_PROBE_S
+        limit_s = usual_s if limit_s is None else limit_s
         with typed_errors():
             terms = ProbeTerms(limit_s=limit_s, steps=steps, on=on, batch_parameter=batch_parameter) if probe else None
         request = PlanRequest(run=self.prepare(source, **options), probe=terms)

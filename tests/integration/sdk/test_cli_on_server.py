@@ -35,17 +35,9 @@ def worker(edge: EdgeServer) -> Worker:
 
 
 @pytest.fixture
-def cli(edge: EdgeServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
-    monkeypatch.setenv("DRUMLINE_URL", edge.url)
-    monkeypatch.setenv("DRUMLINE_TOKEN", edge.admin_token)
-    monkeypatch.setenv("DRUMLINE_DATA_DIR", str(tmp_path / "nothing"))
-    return Cli(capsys)
-
-
-@pytest.fixture
-def client(edge: EdgeServer) -> Iterator[Client]:
-    with Client(edge.url, edge.admin_token) as opened:
-        yield opened
+def server(edge: EdgeServer) -> EdgeServer:
+    """What the command line of these tests talks to."""
+    return edge
 
 
 @pytest.fixture

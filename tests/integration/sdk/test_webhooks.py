@@ -23,11 +23,9 @@ def edge(sqlite_url: str, tmp_path: Path) -> Iterator[EdgeServer]:
 
 
 @pytest.fixture
-def cli(edge: EdgeServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
-    monkeypatch.setenv("DRUMLINE_URL", edge.url)
-    monkeypatch.setenv("DRUMLINE_TOKEN", edge.admin_token)
-    monkeypatch.setenv("DRUMLINE_DATA_DIR", str(tmp_path / "nothing"))
-    return Cli(capsys)
+def server(edge: EdgeServer) -> EdgeServer:
+    """What the command line of these tests talks to."""
+    return edge
 
 
 def test_the_command_line_makes_tests_changes_and_deletes_a_webhook(cli: Cli) -> None:

@@ -5,7 +5,7 @@ import math
 import random
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import pytest
@@ -171,6 +171,25 @@ def test_curve_is_what_a_look_at_every_value_gives(core: Core, seed: int) -> Non
         for shown, wanted in zip(rows(series.points), expected, strict=True):
             assert shown == pytest.approx(wanted, rel=1e-9, abs=1e-9, nan_ok=True)
     assert logging.shown(Window((), "step", None, None, 60)).n == sum(map(len, logging.logged.values()))
+    for buckets in (7, 60):
+        window = replace(some_window(chance, logging), buckets=buckets)
+        _assert_edges_move_by_an_eighth(rows(logging.shown(window).points), logging.points(window), window)
+
+
+def _assert_edges_move_by_an_eighth(
+    shown: Sequence[tuple[float, ...]], points: Sequence[tuple[float, float]], window: Window
+) -> None:
+    """However often the program went back: nothing is lost, nor further off than a part of a bucket."""
+    expected = plain(points, window)
+    assert sum(row[2] for row in shown) == sum(row[2] for row in expected)
+    for column, extreme in ((3, min), (4, max)):
+        found, wanted = ([row[column] for row in some if not math.isnan(row[column])] for some in (shown, expected))
+        assert extreme(found, default=0.0) == extreme(wanted, default=0.0)
+    start = min(x for x, _ in points) if window.start is None else window.start
+    end = max(x for x, _ in points) if window.end is None else window.end
+    width = (end - start) / window.buckets
+    for number, row in enumerate(shown[: window.buckets - 1] if len(shown) == window.buckets else ()):
+        assert row[0] <= start + width * (number + 1 + 1 / MANY_CHUNKS)
 
 
 def test_rows_are_the_same_however_the_values_came(core: Core) -> None:
