@@ -312,15 +312,18 @@ class WebhookPosts:
         self._terms = PostTerms.of(settings)
         self._prompt: dict[str, asyncio.Task[None]] = {}
         self._slow: dict[str, asyncio.Task[None]] = {}
+        self._ended: set[str] = set()
         self.resolve: Resolve = resolve
 
     async def round(self) -> None:
         """Begins to post what is due and has room. Each that ends calls for another round."""
         now = self._clock.now()
+        self._ended.clear()
         for due in await self._database.read(lambda session: due_deliveries(session, now=now)):
             webhook_id = due.delivery.webhook_id
             lane, room = (self._slow, _SLOW_LANES) if due.failures else (self._prompt, _PROMPT_LANES)
-            if webhook_id in self._prompt or webhook_id in self._slow or len(lane) >= room:
+            # One that ended after it was read may be read as due still: it would be posted a second time.
+            if webhook_id in {*self._prompt, *self._slow, *self._ended} or len(lane) >= room:
                 continue
             task = lane[webhook_id] = asyncio.create_task(self._deliver(due), name=f"drumline-post-{webhook_id}")
             task.add_done_callback(partial(self._end, lane, webhook_id))
@@ -334,6 +337,7 @@ class WebhookPosts:
 
     def _end(self, lane: dict[str, "asyncio.Task[None]"], webhook_id: str, _: "asyncio.Task[None]") -> None:
         del lane[webhook_id]
+        self._ended.add(webhook_id)
         self._wake()
 
     async def _deliver(self, due: _Due) -> None:

@@ -57,6 +57,8 @@ class BatchSubmission:
     body: BatchSubmit | SweepSubmit
     credential: str
     """Id of the token or session: keys of different ones never meet."""
+    runs: Sequence[RunSubmit]
+    """As `make_runs` makes them of the body."""
 
     @property
     def route(self) -> str:
@@ -98,16 +100,29 @@ class Begun:
     """By the text of the job: what is found once need not be looked for in every part."""
 
 
+def make_runs(body: BatchSubmit | SweepSubmit) -> Sequence[RunSubmit]:
+    """The runs that a body asks for. Those of a sweep may take seconds to draw: call it where no one else waits.
+
+    Raises DrumlineError: bad_sweep; InvalidRequestError for what no database can hold.
+    """
+    _require_storable(body)
+    if isinstance(body, BatchSubmit):
+        return body.runs
+    return [
+        body.run.model_copy(update={"parameters": {**body.run.parameters, **point}})
+        for point in sweeps.expand(body.sweep, body.run.parameters)
+    ]
+
+
 def prepare(session: Session, submission: BatchSubmission, *, now: int) -> Prepared:
-    """Makes and checks all runs of the batch on a snapshot, without writing.
+    """Checks all runs of the batch on a snapshot, without writing.
 
     Raises DrumlineError: bad_sweep; and as `Checker.check`, with an entry of `errors` for each run that is wrong.
     """
-    _require_storable(submission.body)
     request = _idempotent_request(submission)
     if is_answered(session, request, now=now):
         return Prepared(submission, request, (), ())
-    runs = _check_runs(session, submission, now)
+    runs = list(zip(submission.runs, _check(session, submission, now), strict=True))
     return Prepared(submission, request, runs, tuple(_ends(runs)))
 
 
@@ -188,11 +203,6 @@ def _idempotent_request(submission: BatchSubmission) -> IdempotentRequest:
     return IdempotentRequest(*names, digest.hexdigest())
 
 
-def _check_runs(session: Session, submission: BatchSubmission, now: int) -> list[tuple[RunSubmit, Checked]]:
-    runs = _runs_of(submission.body)
-    return list(zip(runs, _check(session, submission.project_id, submission.body, runs, now), strict=True))
-
-
 def _require_storable(body: BatchSubmit | SweepSubmit) -> None:
     if isinstance(body, SweepSubmit):
         require_storable(body.run)
@@ -206,23 +216,13 @@ def _require_storable(body: BatchSubmit | SweepSubmit) -> None:
             raise InvalidRequestError(f"runs.{place}.parameters", problem)
 
 
-def _runs_of(body: BatchSubmit | SweepSubmit) -> Sequence[RunSubmit]:
-    if isinstance(body, BatchSubmit):
-        return body.runs
-    return [
-        body.run.model_copy(update={"parameters": {**body.run.parameters, **point}})
-        for point in sweeps.expand(body.sweep, body.run.parameters)
-    ]
-
-
-def _check(
-    session: Session, project_id: str, body: BatchSubmit | SweepSubmit, runs: Sequence[RunSubmit], now: int
-) -> list[Checked]:
+def _check(session: Session, submission: BatchSubmission, now: int) -> list[Checked]:
     """What each run needs to be queued; every run is looked at before the refusal."""
-    checker = Checker(session, project_id, now=now)
+    body = submission.body
+    checker = Checker(session, submission.project_id, now=now)
     checked: list[Checked] = []
     refusals: list[tuple[int, DrumlineError]] = []
-    for place, run in enumerate(runs):
+    for place, run in enumerate(submission.runs):
         try:
             checked.append(checker.check(run))
         except DrumlineError as error:

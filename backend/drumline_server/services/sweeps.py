@@ -5,7 +5,8 @@ import json
 import math
 import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from pydantic import JsonValue
 
@@ -128,8 +129,9 @@ def _random(sweep: RandomSweep) -> list[Point]:
     source = random.Random(sweep.seed)
     points: dict[str, Point] = {}
     draws = min(sweep.runs * _DRAWS_PER_RUN, max(2 * sweep.runs, _MOST_DRAWN // len(sweep.parameters)))
+    drawn = {name: _draw_from(source, space) for name, space in sweep.parameters.items()}
     for _ in range(draws):
-        point = {name: _draw(source, space) for name, space in sweep.parameters.items()}
+        point = {name: draw() for name, draw in drawn.items()}
         points.setdefault(_canonical(point), point)
         if len(points) == sweep.runs:
             return list(points.values())
@@ -148,20 +150,33 @@ def _size(space: Sequence[JsonValue] | Range) -> int:
     """How many different values can be drawn, at most."""
     if not isinstance(space, Range):
         return len(space)
-    return max(1, math.floor(space.high) - math.ceil(space.low) + 1) if space.whole else MAX_BATCH
-
-
-def _draw(source: random.Random, space: Sequence[JsonValue] | Range) -> JsonValue:
-    if not isinstance(space, Range):
-        return source.choice(space)
-    if space.scale == "log":
-        low, high = math.log(space.low), math.log(space.high)
-        value = math.exp(min(source.uniform(low, high), _MOST_EXPONENT))
-    else:
-        value = source.uniform(space.low, space.high)
     if space.whole:
-        return min(math.floor(space.high), max(math.ceil(space.low), round(value)))
-    return min(space.high, max(space.low, float(f"{value:.{_SIGNIFICANT}g}")))
+        return max(1, math.floor(space.high) - math.ceil(space.low) + 1)
+    if space.low <= 0 <= space.high:
+        return MAX_BATCH
+    finest = 10.0 ** (math.floor(math.log10(min(abs(space.low), abs(space.high)))) - _SIGNIFICANT + 1)
+    steps = (_rounded(space.high) - _rounded(space.low)) / finest if finest > 0 else math.inf
+    return round(min(MAX_BATCH - 1.0, steps)) + 1
+
+
+def _rounded(value: float) -> float:
+    return float(format(value, f".{_SIGNIFICANT}g"))
+
+
+def _draw_from(source: random.Random, space: Sequence[JsonValue] | Range) -> Callable[[], JsonValue]:
+    """What draws one value after the other: made once, as a sweep may draw hundreds of thousands."""
+    if not isinstance(space, Range):
+        return lambda: source.choice(space)
+    bottom, top = space.low, space.high
+    if space.scale == "log":
+        low, high = math.log(bottom), math.log(top)
+        draw: Callable[[], float] = lambda: math.exp(min(source.uniform(low, high), _MOST_EXPONENT))  # noqa: E731
+    else:
+        draw = partial(source.uniform, bottom, top)
+    if space.whole:
+        least, most = math.ceil(bottom), math.floor(top)
+        return lambda: min(most, max(least, round(draw())))
+    return lambda: min(top, max(bottom, _rounded(draw())))
 
 
 def _require_values(parameters: Mapping[str, Sequence[JsonValue] | Range]) -> None:

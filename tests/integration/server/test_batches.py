@@ -92,7 +92,7 @@ def test_malformed_run_of_a_batch_is_named_by_its_place(server: EdgeServer) -> N
 def test_the_key_of_a_batch_is_the_one_of_its_whole_body() -> None:
     runs = [submission_body(parameters={"epochs": number, "text": "é\n"}) for number in range(3)]
     for body in (BatchSubmit(name="two", runs=runs), BatchSubmit(runs=runs[:1])):
-        batch = submit_batch.BatchSubmission("prj_1", TESTER, "key", body, "tok_1")
+        batch = submit_batch.BatchSubmission("prj_1", TESTER, "key", body, "tok_1", submit_batch.make_runs(body))
 
         assert submit_batch._idempotent_request(batch) == idempotent_request(
             "prj_1", "tok_1", "POST /runs:batch", "key", body
@@ -234,6 +234,15 @@ def test_points_that_cannot_be_drawn_are_counted_and_not_looked_for() -> None:
     narrow = {f"p{n}": [0] for n in range(199)} | {"whole": Range(low=0.5, high=9.5, whole=True)}
     with pytest.raises(DrumlineError, match="1000 different points cannot be drawn; there are 9"):
         sweeps.expand(RandomSweep.model_validate({"parameters": narrow, "runs": 1000}), {})
+
+
+def test_numbers_between_two_close_ends_are_counted_as_they_are_drawn() -> None:
+    """Six digits lie between: two ends that look different may be one number."""
+    narrow = {f"p{n}": Range(low=1, high=1.00000001) for n in range(199)} | {"lr": Range(low=-1.00003, high=-1)}
+    with pytest.raises(DrumlineError, match="2000 different points cannot be drawn; there are 4"):
+        sweeps.expand(RandomSweep.model_validate({"parameters": narrow, "runs": 2000}), {})
+    drawn = sweeps.expand(RandomSweep.model_validate({"parameters": narrow, "runs": 4}), {})
+    assert sorted(str(point["lr"]) for point in drawn) == ["-1.0", "-1.00001", "-1.00002", "-1.00003"]
 
 
 @pytest.mark.usefixtures("worker")

@@ -42,7 +42,7 @@ def sweep_of(runs: int, **changes: Any) -> SweepSubmit:
 
 
 def prepared(core: Core, body: SweepSubmit | BatchSubmit, key: str = "key") -> submit_batch.Prepared:
-    asked = submit_batch.BatchSubmission(core.project_id, TESTER, key, body, "tok_1")
+    asked = submit_batch.BatchSubmission(core.project_id, TESTER, key, body, "tok_1", submit_batch.make_runs(body))
     return core.read(lambda session: submit_batch.prepare(session, asked, now=core.clock.now()))
 
 

@@ -87,7 +87,7 @@ def _runs_batch(body: Any) -> dict[str, Costly]:
 
 
 def _sweep(body: Any) -> dict[str, Costly]:
-    ranges = b"{" + b",".join(b'"p%d":{"low":1,"high":1.00000001}' % number for number in range(200)) + b"}"
+    ranges = b"{" + b",".join(b'"p%d":{"low":1,"high":1.00001}' % number for number in range(200)) + b"}"
     random = b'{"kind":"random","runs":2000,"parameters":' + ranges + b"}"
     points = b'{"kind":"list","points":[' + b",".join(b'{"epochs":%d}' % number for number in range(10_000)) + b"]}"
     grid = b'{"kind":"grid","parameters":{"epochs":[' + b",".join(b"%d" % number for number in range(10_000)) + b"]}}"

@@ -1,5 +1,6 @@
 """`/batches`, and the two ways to make one: `/runs:batch` and `/runs:sweep`."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Annotated
@@ -27,7 +28,7 @@ from drumline_server.http.json_bodies import cut, in_pieces
 from drumline_server.http.request_context import AppState
 from drumline_server.lifecycle.cancel import cancel_part
 from drumline_server.services import batches, cancel
-from drumline_server.services.submit_batch import BatchSubmission, Begun, begin, prepare, queue_part
+from drumline_server.services.submit_batch import BatchSubmission, Begun, begin, make_runs, prepare, queue_part
 
 MAX_ROWS = 1_000
 """On one page of a table of outcomes."""
@@ -131,7 +132,8 @@ async def export_outcomes(batch_id: BatchId, principal: ReaderDep, app: AppDep, 
 async def _submit(
     body: BatchSubmit | SweepSubmit, key: str, principal: Principal, app: AppState, response: Response
 ) -> api.SubmittedBatch:
-    request = BatchSubmission(principal.project_id, principal.ref, key, body, principal.key)
+    runs = await asyncio.to_thread(make_runs, body)  # without a reader of the database, which others wait for
+    request = BatchSubmission(principal.project_id, principal.ref, key, body, principal.key, runs)
     prepared = await app.database.read(lambda session: prepare(session, request, now=app.clock.now()))
     most = app.settings.waiting_runs
     answer = await app.database.write(lambda session: begin(session, prepared, most_waiting=most, now=app.clock.now()))
