@@ -31,7 +31,6 @@ from drumline_server.http.routes import (
     identity,
     jobs,
     ledger,
-    media,
     plans,
     records,
     run_lists,
@@ -45,7 +44,7 @@ from drumline_server.lifecycle.heartbeat import renew_idle
 from drumline_server.live.hub import Hub
 from drumline_server.scheduling.leadership import keep_presence
 from drumline_server.scheduling.loops import start_loops
-from drumline_server.services.bundles import Reading
+from drumline_server.services.bundle_reading import Reading
 from drumline_server.services.identity import Authentication, TokenCache, principals_of_tokens, workers_of_tokens
 from drumline_server.services.submit import submit_all
 from drumline_server.storage.blobs import BlobStore, require_own_store
@@ -138,7 +137,6 @@ def _add_routes(app: Application) -> None:
         stream,
         records,
         curves,
-        media,
         bundles,
         identity,
         jobs,

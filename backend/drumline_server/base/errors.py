@@ -37,9 +37,10 @@ class DrumlineError(Exception):
 class NotFoundError(DrumlineError):
     """No such thing in the caller's project; a thing of another project answers the same."""
 
-    def __init__(self, what: str, name: str, *, hint: str = "") -> None:
+    def __init__(self, what: str, name: str, *, detail: str = "", hint: str = "") -> None:
         context = {"what": what, "name": name}
-        super().__init__(ProblemCode.NOT_FOUND, f"There is no {what} {name}.", hint=hint, context=context)
+        detail = detail or f"There is no {what} {name}."
+        super().__init__(ProblemCode.NOT_FOUND, detail, hint=hint, context=context)
 
 
 class InvalidRequestError(DrumlineError):

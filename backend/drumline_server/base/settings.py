@@ -58,7 +58,9 @@ class Settings(BaseSettings):
     bundle_bytes: Annotated[int, Field(ge=1024)] = 64 * MIB
     """Cap of a packed bundle."""
     project_bundle_bytes: Annotated[int, Field(ge=1024)] = 20 * 1024 * MIB
-    """Of all bundles of a project, which are kept for as long as it has versions of jobs; further ones are refused."""
+    """Of all bundles of a project; further ones are refused."""
+    bundle_grace_days: Annotated[int, Field(ge=1, le=36_500)] = 7
+    """A bundle is deleted once it was named for so many days by no run and by no job as its current version."""
     disk_kept_bytes: Annotated[int, Field(ge=0)] = 256 * MIB
     """No bundle is taken that leaves less of the data directory's disk."""
     uploads_per_token: Annotated[int, Field(ge=1)] = 8

@@ -23,7 +23,7 @@ from drumline_server.http.figures import Figures
 from drumline_server.http.limits import LoginLimiter, Shares
 from drumline_server.lifecycle.heartbeat import IdleHeartbeats
 from drumline_server.live.hub import Hub
-from drumline_server.services.bundles import Reading
+from drumline_server.services.bundle_reading import Reading
 from drumline_server.services.identity import Authentication, TokenCache
 from drumline_server.services.submit import Submission, SubmissionResult
 from drumline_server.storage.blobs import BlobStore

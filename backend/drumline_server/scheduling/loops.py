@@ -1,5 +1,5 @@
 """The loops of the server, as tasks of the API process: lead, schedule, cancel, bulk, erase, retain, fields,
-webhooks, deadlines, forget.
+webhooks, deadlines, sweep, forget.
 
 `lead` keeps the lease that lets this server run the others. Commits wake `schedule`, `cancel`, `bulk` and `erase`, many
 in a row for one round; each loop also looks by itself. A round that fails is logged and tried again a little later; a
@@ -36,6 +36,7 @@ from drumline_server.lifecycle.deletion import (
 )
 from drumline_server.lifecycle.guard import clamp_timestamps
 from drumline_server.lifecycle.marks import bulk_part, open_bulks
+from drumline_server.scheduling.bundle_sweep import BundleSweep
 from drumline_server.scheduling.dispatch import schedule
 from drumline_server.scheduling.leadership import (
     Leadership,
@@ -59,6 +60,7 @@ Each = TypeVar("Each", str, int)
 
 _MICROS = 1_000_000
 _FORGET_EVERY_S = 3600.0
+_SWEEP_EVERY_S = 3600.0
 _SPREAD_EVERY_S = 1.0
 _POST_EVERY_S = 1.0
 """Another server may have stored what is due."""
@@ -107,6 +109,7 @@ def start_loops(database: Database, settings: Settings, clock: Clock) -> Loops:
 
     stalls = Stalls()
     posts = WebhookPosts(database, settings, clock, leadership, triggers[WEBHOOKS].wake)
+    sweep = BundleSweep(database, settings, clock, leadership)
     deadline_loop = DeadlineLoop(database, settings, clock, leadership, stalls)
     every_s = settings.schedule_every_s
     rounds = [
@@ -118,6 +121,7 @@ def start_loops(database: Database, settings: Settings, clock: Clock) -> Loops:
         _Round("fields", _LoopTrigger(), _SPREAD_EVERY_S, lambda: spread_fields(database, clock, leadership)),
         _Round("webhooks", triggers[WEBHOOKS], _POST_EVERY_S, posts.round),
         _Round("deadlines", _LoopTrigger(), settings.deadlines_every_s, deadline_loop.round),
+        _Round("sweep", _LoopTrigger(), _SWEEP_EVERY_S, sweep.round),
         _Round("forget", _LoopTrigger(), _FORGET_EVERY_S, lambda: _delete_expired(database, clock)),
     ]
     # A third of the lease: one renewal may fail before another server takes over.

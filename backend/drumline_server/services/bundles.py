@@ -1,192 +1,35 @@
-"""Takes programs in, judged before they are stored, and tells what is in them.
-
-Child processes with limits read foreign programs, a few at a time.
-"""
+"""Takes programs in, judged before they are stored, and tells what is in them."""
 
 import asyncio
 import json
-import os
-import signal
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from sqlalchemy.orm import Session
 
 from drumline import bundle
 from drumline.contracts import api
-from drumline.contracts.problems import ProblemCode
+from drumline.contracts.problems import FieldProblem, ProblemCode
 from drumline.errors import BundleError
+from drumline_server.base.clock import Clock
 from drumline_server.base.errors import DrumlineError, NotFoundError, TooMuchToReadError
-from drumline_server.base.turns import Turns, busy
+from drumline_server.lifecycle.bundles import gone, name_bundle, needs_renewal, renew_bundle
 from drumline_server.lifecycle.guard import require_host
-from drumline_server.services import bundle_child
 from drumline_server.services.bundle_child import Comparison
-from drumline_server.storage.blobs import BlobStore, bundle_bytes_of, find_bundle, insert_bundle
-
-CHILDREN = 2
-"""Programs that are read at the same time, of different callers."""
-MOST_WAITING = 8
-"""Tasks of one caller that are read or wait: nobody else is refused for them."""
-CPU_S = 5.0
-"""Processor time for one task; a legitimate megabyte of source takes about two seconds."""
-DEADLINE_S = 25.0
-"""For one task on a busy machine."""
-_LINE_BYTES = 32 * 2**20
-"""Of one answer: 4 MiB of text with every character escaped."""
-_INHERITED = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
-"""Of the environment: what the interpreter needs to start, and none of the server's secrets."""
-
-
-class _GoneError(Exception):
-    """The child ended in the middle of a task."""
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """Something to read: `name` is a task of the child."""
-
-    name: str
-    paths: tuple[Path, ...]
-    sides: tuple[str, ...] = ()
-
-
-@dataclass(slots=True)
-class _Child:
-    """A process that is started when it is needed, and again after it ended."""
-
-    process: asyncio.subprocess.Process | None = None
-    place: str = ""
-    """The file that it reads."""
-
-    async def ask(self, line: bytes) -> tuple[str, bytes]:
-        """The kind and the payload of the answer. Raises _GoneError."""
-        process = await self._alive()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self.place = ""
-        with suppress(ConnectionError):
-            process.stdin.write(line)
-            await process.stdin.drain()
-        while True:
-            answer = await process.stdout.readline()
-            if not answer.endswith(b"\n"):
-                raise _GoneError
-            kind, _, payload = answer[:-1].partition(b" ")
-            if kind != b"at":
-                return kind.decode(), payload
-            self.place = str(json.loads(payload))
-
-    async def end(self) -> int:
-        """Kills what is left of it; its exit status."""
-        process, self.process = self.process, None
-        if process is None:
-            return 0
-        with suppress(ProcessLookupError):
-            process.kill()
-        return await process.wait()
-
-    async def wait_exit(self) -> int:
-        """The exit status of a process whose output ended."""
-        process, self.process = self.process, None
-        return 0 if process is None else await process.wait()
-
-    async def _alive(self) -> asyncio.subprocess.Process:
-        if self.process is not None and (self.process.returncode is not None or _at_eof(self.process)):
-            await self.end()
-        if self.process is None:
-            self.process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", bundle_child.__name__),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                limit=_LINE_BYTES,
-                env={name: os.environ[name] for name in _INHERITED if name in os.environ},
-                start_new_session=True,
-            )
-        return self.process
-
-
-class Reading:
-    """Reads programs for callers, each of which has a name. `close` ends the processes."""
-
-    def __init__(self, *, children: int = CHILDREN, cpu_s: float = CPU_S, deadline_s: float = DEADLINE_S) -> None:
-        self._free = [_Child() for _ in range(children)]
-        self._children = tuple(self._free)
-        self.turns = Turns(children, MOST_WAITING, "programs of this token wait to be read")
-        self._cpu_s = cpu_s
-        self._deadline_s = deadline_s
-
-    async def read(self, task: Task, caller: str) -> bytes:
-        """The JSON that the task gives.
-
-        Raises DrumlineError: what the child refuses; TooMuchToReadError; rate_limited where too many of this caller
-        wait, or where the machine was too busy.
-        """
-        async with self.turns.turn(caller):
-            return await self._ask(task)
-
-    async def close(self) -> None:
-        """Ends the processes, whatever they read."""
-        for each in self._children:
-            await each.end()
-
-    async def _ask(self, task: Task) -> bytes:
-        chosen = self._free.pop()
-        answered = False
-        try:
-            async with asyncio.timeout(self._deadline_s):
-                kind, payload = await self._answer(chosen, self._line(task))
-            answered = True
-        except TimeoutError:
-            raise busy(f"The program could not be read within {self._deadline_s:g} s.") from None
-        finally:
-            if not answered:  # also where the caller went away: what it asked for is not worth finishing
-                await asyncio.shield(chosen.end())
-            self._free.append(chosen)
-        if kind == "memory":
-            await chosen.end()
-            raise _too_much_memory(chosen.place)
-        if kind == "refused":
-            raise _refusal(json.loads(payload))
-        return payload
-
-    async def _answer(self, chosen: _Child, line: bytes) -> tuple[str, bytes]:
-        try:
-            return await chosen.ask(line)
-        except _GoneError:
-            status = await chosen.wait_exit()
-        if status == 0:  # it had grown large over the task before, and was about to end
-            with suppress(_GoneError):
-                return await chosen.ask(line)
-        raise self._why_gone(chosen, status)
-
-    def _why_gone(self, chosen: _Child, status: int) -> DrumlineError:
-        if status == -signal.SIGXCPU:
-            return TooMuchToReadError(chosen.place, f"{self._cpu_s:g} s of processor time")
-        if status in (-signal.SIGSEGV, -signal.SIGABRT):  # out of memory, or of stack, in the middle of parsing
-            return _too_much_memory(chosen.place)
-        return busy("The process that reads programs ended.")
-
-    def _line(self, task: Task) -> bytes:
-        told: dict[str, Any] = {"name": task.name, "paths": [str(path) for path in task.paths], "sides": task.sides}
-        return json.dumps({**told, "cpu_s": self._cpu_s}).encode() + b"\n"
-
-
-def _at_eof(process: asyncio.subprocess.Process) -> bool:
-    return process.stdout is None or process.stdout.at_eof()
-
-
-def _too_much_memory(place: str) -> TooMuchToReadError:
-    return TooMuchToReadError(place, f"{bundle_child.MEMORY_BYTES // 2**20} MiB of memory")
-
-
-def _refusal(told: dict[str, Any]) -> DrumlineError:  # Any: JSON of the child
-    context = {"rule": told["rule"], "entry": told["entry"]} if "rule" in told else None
-    return DrumlineError(ProblemCode(told["code"]), told["message"], context=context)
-
+from drumline_server.services.bundle_reading import Reading, Task
+from drumline_server.storage.blobs import (
+    BlobStore,
+    bundle_bytes_of,
+    find_bundle,
+    insert_bundle,
+    location_of,
+    replace_location,
+)
+from drumline_server.storage.database import Database
+from drumline_server.storage.models import Bundle
 
 _ZIP = frozenset({"application/zip", "application/x-zip-compressed"})
 _PYTHON = frozenset({"text/x-python", "text/x-python-script", "application/x-python-code"})
@@ -202,12 +45,53 @@ class Upload:
     limit_bytes: int
 
 
-Admit = Callable[[str, int], Awaitable[None]]
-"""Gets digest and size of a bundle; raises DrumlineError where it may not be stored."""
+@dataclass(frozen=True, slots=True)
+class ProjectBundles:
+    """Where the bundles of a project go, and for whom."""
+
+    database: Database
+    blobs: BlobStore
+    reading: Reading
+    project_id: str
+    quota_bytes: int
+    by: api.PrincipalRef
+    clock: Clock
+
+    async def admit(self, digest: str, size_bytes: int) -> None:
+        """Raises DrumlineError where the bundle may not be stored."""
+        await self.database.read(
+            lambda session: require_quota(session, self.project_id, digest, size_bytes, quota_bytes=self.quota_bytes)
+        )
+
+    async def store(self, file: BinaryIO, packed: api.Bundle) -> None:
+        """Stores the content of the file, unless it is stored: then no sweep takes it before its grace period is over.
+
+        The row is asked last: who is told that a bundle is stored finds it.
+        """
+        known = await self.database.read(lambda session: find_bundle(session, self.project_id, packed.sha256))
+        found = known is not None and await asyncio.to_thread(self.blobs.has, location_of(known))
+        if found and await self.database.write(self._renew(packed.sha256)):
+            return
+        location = await asyncio.to_thread(self.blobs.keep, file, packed.sha256)
+        lost = known if known is not None and not found else None
+
+        def list_it(session: Session) -> bool:
+            now = self.clock.now()
+            if lost is not None:
+                replace_location(session, lost, location)
+            while not renew_bundle(session, self.project_id, packed.sha256, now=now):
+                store_bundle(session, self.project_id, packed, location, by=self.by, now=now)
+            return locate_bundle(session, self.project_id, packed.sha256) == location
+
+        if not await self.database.write(list_it):  # somebody else's upload of the same was first
+            await asyncio.to_thread(self.blobs.remove, location)
+
+    def _renew(self, sha256: str) -> Callable[[Session], bool]:
+        return lambda session: renew_bundle(session, self.project_id, sha256, now=self.clock.now())
 
 
-async def receive(blobs: BlobStore, reading: Reading, upload: Upload, caller: str, admit: Admit) -> api.Bundle:
-    """Stores the bytes of a program, unless `admit` refuses them, and returns what it offers.
+async def receive(project: ProjectBundles, upload: Upload, caller: str) -> api.Bundle:
+    """Stores the bytes of a program and returns what it offers.
 
     Raises DrumlineError: unsupported_media_type, payload_too_large, bad_bundle, rate_limited, unavailable.
     """
@@ -218,16 +102,21 @@ async def receive(blobs: BlobStore, reading: Reading, upload: Upload, caller: st
             f"A bundle cannot be of type {kind or '(none)'!r}.",
             hint="Send a zip as application/zip, or one Python file as text/x-python.",
         )
-    with blobs.incoming() as file:
-        await _fill(blobs, file, upload)
+    with project.blobs.incoming() as file:
+        await _fill(project.blobs, file, upload)
         digest = await asyncio.to_thread(_finish_file, file, upload.filename if kind in _PYTHON else None)
-        size_bytes = await asyncio.to_thread(file.seek, 0, 2)
-        await admit(digest, size_bytes)
-        found = await _inspect(blobs, reading, digest, Path(file.name), caller)
-        packed = api.Bundle.model_validate({**json.loads(found), "sha256": digest, "size_bytes": size_bytes})
-        await admit(digest, size_bytes)  # again: others of the project were stored while it was read
-        await asyncio.to_thread(blobs.keep, file, digest)
-        return packed
+        return await judge(project, file, digest, caller)
+
+
+async def judge(project: ProjectBundles, file: BinaryIO, digest: str, caller: str) -> api.Bundle:
+    """Stores what has come in whole, once it is seen that it may be stored and what it offers. Raises DrumlineError."""
+    size_bytes = await asyncio.to_thread(file.seek, 0, 2)
+    await project.admit(digest, size_bytes)
+    found = await _inspect(project.blobs, project.reading, digest, Path(file.name), caller)
+    packed = api.Bundle.model_validate({**json.loads(found), "sha256": digest, "size_bytes": size_bytes})
+    await project.admit(digest, size_bytes)  # again: others of the project were stored while it was read
+    await project.store(file, packed)
+    return packed
 
 
 def require_quota(session: Session, project_id: str, sha256: str, size_bytes: int, *, quota_bytes: int) -> None:
@@ -249,18 +138,67 @@ def require_quota(session: Session, project_id: str, sha256: str, size_bytes: in
 
 
 def store_bundle(
-    session: Session, project_id: str, packed: api.Bundle, *, by: api.PrincipalRef, now: int
+    session: Session,
+    project_id: str,
+    packed: api.Bundle,
+    location: str | None = None,
+    *,
+    by: api.PrincipalRef,
+    now: int,
 ) -> api.Bundle:
     """Lists the bundle in the project; again and again gives the same."""
-    insert_bundle(session, project_id, packed, by=by, now=now)
+    insert_bundle(session, project_id, packed, location, by=by, now=now)
     return packed
+
+
+@contextmanager
+def required(sha256: str) -> Iterator[None]:
+    """Of a request that names a bundle: raises DrumlineError bundle_not_found where the block does not find it."""
+    try:
+        yield
+    except NotFoundError as error:
+        raise DrumlineError(
+            ProblemCode.BUNDLE_NOT_FOUND,
+            error.detail,
+            hint="Upload the program first: POST /api/v1/bundles.",
+            errors=(FieldProblem(field="job.program.bundle", message=f"there is no bundle {sha256}"),),
+        ) from None
+
+
+def take_bundle(session: Session, project_id: str, sha256: str) -> None:
+    """For a transaction after which something names the bundle. Raises DrumlineError bundle_not_found."""
+    with required(sha256):
+        name_bundle(session, project_id, sha256)
 
 
 def get_bundle(session: Session, project_id: str, sha256: str) -> api.Bundle:
     """The project's bundle. Raises NotFoundError."""
+    return _bundle(_existing_bundle(session, project_id, sha256))
+
+
+async def show_bundle(database: Database, project_id: str, sha256: str, *, now: int) -> api.Bundle:
+    """The project's bundle, for somebody who then relies on it: it is there for a while. Raises NotFoundError."""
+    row = await database.read(lambda session: _existing_bundle(session, project_id, sha256))
+    if needs_renewal(row, now=now):
+        is_there = await database.write(lambda session: renew_bundle(session, project_id, sha256, now=now))
+        if not is_there:
+            raise NotFoundError("bundle", sha256)
+    return _bundle(row)
+
+
+def locate_bundle(session: Session, project_id: str, sha256: str) -> str:
+    """Where the bytes of the project's bundle are. Raises NotFoundError."""
+    return location_of(_existing_bundle(session, project_id, sha256))
+
+
+def _existing_bundle(session: Session, project_id: str, sha256: str) -> Bundle:
     row = find_bundle(session, project_id, sha256)
     if row is None:
-        raise NotFoundError("bundle", sha256)
+        raise gone(session, project_id, sha256)
+    return row
+
+
+def _bundle(row: Bundle) -> api.Bundle:
     return api.Bundle(
         sha256=row.sha256,
         size_bytes=row.size_bytes,
@@ -269,15 +207,15 @@ def get_bundle(session: Session, project_id: str, sha256: str) -> api.Bundle:
     )
 
 
-async def read_source(blobs: BlobStore, reading: Reading, sha256: str, caller: str) -> bytes:
+async def read_source(blobs: BlobStore, reading: Reading, location: str, caller: str) -> bytes:
     """The text files of a stored bundle, up to 4 MiB in all: an `api.BundleSource` as JSON."""
-    return await reading.read(Task("source", (blobs.path(sha256),)), caller)
+    return await reading.read(Task("source", (blobs.path(location),)), caller)
 
 
 async def compare_bundles(
     blobs: BlobStore, reading: Reading, old: tuple[str, str], new: tuple[str, str], caller: str
 ) -> Comparison:
-    """The files that differ from bundle `old` to `new`, each a (name for the diff, digest); and how many in all."""
+    """The files that differ from bundle `old` to `new`, each a (name for the diff, location); and how many in all."""
     if old[1] == new[1]:
         return Comparison(files=(), total=0)
     task = Task("compare", (blobs.path(old[1]), blobs.path(new[1])), (old[0], new[0]))
@@ -332,6 +270,6 @@ async def _inspect(blobs: BlobStore, reading: Reading, digest: str, path: Path, 
     return kept
 
 
-def require_own_bundle(session: Session, host_id: str, sha256: str) -> None:
-    """Raises NotFoundError unless the host's project has the bundle."""
-    get_bundle(session, require_host(session, host_id).project_id, sha256)
+def location_for_host(session: Session, host_id: str, sha256: str) -> str:
+    """Where the bytes of a bundle of the host's project are. Raises NotFoundError."""
+    return locate_bundle(session, require_host(session, host_id).project_id, sha256)

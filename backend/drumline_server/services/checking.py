@@ -17,7 +17,7 @@ from drumline.contracts.supported import find_unsupported
 from drumline.errors import ParameterError, ProgramError
 from drumline.slices import MAX_SIMULATED_DEVICES, SliceError, find_places
 from drumline.wording import plural
-from drumline_server.base.errors import DrumlineError, InvalidRequestError, NotFoundError
+from drumline_server.base.errors import DrumlineError, InvalidRequestError
 from drumline_server.base.shapes import ONE_HOST_EXECUTORS, Chips, Shape, shape_of, tie_to_one_host
 from drumline_server.lifecycle import checkpoints
 from drumline_server.lifecycle.probes import PlannedContent, check_fits, plan_of_run, planned_contents
@@ -365,15 +365,8 @@ class Checker:
 
     def _bundle(self, sha256: str) -> api.Bundle:
         if sha256 not in self._bundles:
-            try:
+            with bundles.required(sha256):
                 self._bundles[sha256] = bundles.get_bundle(self._session, self._project_id, sha256)
-            except NotFoundError:
-                raise DrumlineError(
-                    ProblemCode.BUNDLE_NOT_FOUND,
-                    f"There is no bundle {sha256}.",
-                    hint="Upload the program first: POST /api/v1/bundles.",
-                    errors=(FieldProblem(field="job.program.bundle", message=f"there is no bundle {sha256}"),),
-                ) from None
         return self._bundles[sha256]
 
     def _home_of(self, checkpoint_id: str) -> capacity.ResumeLocation | None:

@@ -14,8 +14,9 @@ from drumline.contracts.ids import new_id
 from drumline.contracts.spec import JobSpec, ProgramRef
 from drumline_server.base.errors import NotFoundError
 from drumline_server.base.paging import decode_cursor, page_of
+from drumline_server.services import bundles
 from drumline_server.storage import history
-from drumline_server.storage.models import Job, JobChange, JobVersion, Run, principal_columns, principal_in
+from drumline_server.storage.models import Bundle, Job, JobChange, JobVersion, Run, principal_columns, principal_in
 from drumline_server.storage.models.base import insert_or_ignore
 
 _COMPARED = ("program", "strategy", "record", "checkpoint")
@@ -46,8 +47,9 @@ def _leaves(value: dict[str, JsonValue], prefix: str) -> Iterator[tuple[str, Jso
 
 #: Asked by every submission: made once, because making it costs as much as running it.
 _VERSION_WITH_CONTENT = (
-    select(JobVersion)
+    select(JobVersion, Bundle.sha256.is_not(None) & Bundle.unnamed_since.is_(None))
     .join(Job, Job.id == JobVersion.job_id)
+    .outerjoin(Bundle, (Bundle.project_id == JobVersion.project_id) & (Bundle.sha256 == JobVersion.bundle))
     .where(
         Job.project_id == bindparam("project_id"),
         Job.name == bindparam("name"),
@@ -135,13 +137,16 @@ def ensure_version(
     """The version with the content of `spec`, made if the job has none; and whether it was made.
 
     Makes the job too, where the project has none of that name. A version that is made becomes the job's current one;
-    one that is there already does not: a rollback holds until something new comes.
+    one that is there already does not: a rollback holds until something new comes. No sweep takes its bundle.
+    Raises DrumlineError bundle_not_found.
     """
     digest = content_hash(spec)
     of_content = {"project_id": project_id, "name": spec.name, "content_hash": digest}
-    known = session.scalar(_VERSION_WITH_CONTENT, of_content)
-    if known is not None:
-        return known, False
+    found = session.execute(_VERSION_WITH_CONTENT, of_content).first()
+    if found is None or not found[1]:
+        bundles.take_bundle(session, project_id, spec.program.bundle)
+    if found is not None:
+        return found[0], False
     job = _lock_job(session, project_id, spec.name, by=by, now=now)
     known = find_version(session, job.id, digest)
     if known is not None:
@@ -171,13 +176,14 @@ def roll_back(session: Session, project_id: str, name: str, number: int, *, by: 
     """Makes version `number` the job's current one and writes down who did; nothing where it is already.
 
     Versions and runs stay as they are, so rolling back is itself undone by rolling "back" to a newer version.
-    Raises NotFoundError.
+    Raises NotFoundError, and DrumlineError bundle_not_found where the version's program was deleted.
     """
     _existing_job(session, project_id, name)
     version = _existing_version(session, project_id, name, number)
     job = lock_job(session, project_id, name)
     assert job is not None
     if job.current_version != version.number:
+        bundles.take_bundle(session, project_id, version.bundle)
         body = {"from": job.current_version, "to": version.number}
         _make_current(session, job, version.number, by=by, cause="rollback", now=now)
         history.record_audit(session, "job.rollback", job.id, principal=by, project_id=project_id, now=now, body=body)

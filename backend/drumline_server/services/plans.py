@@ -30,6 +30,7 @@ from drumline_server.scheduling.snapshot import (
     take_snapshot,
     with_run,
 )
+from drumline_server.services import bundles
 from drumline_server.services.checking import Checked, Checker, require_storable
 from drumline_server.services.explain_start import explain_queued
 from drumline_server.services.submit import CheckedRun, Submission, make_queued_run
@@ -212,6 +213,7 @@ def keep_plan(session: Session, order: PlanSubmission, draft: Draft | None, *, n
     if first is not None:
         return get_plan(session, submission.project_id, first["plan"], now=now)
     draft = draft or _draft(session, order, now)
+    bundles.take_bundle(session, submission.project_id, submission.body.job.program.bundle)
     plan = _add_plan(session, order, draft.checked, draft.simulation, now=now)
     if order.body.probe is not None:
         preferred = {device.host for device in draft.simulation.devices}

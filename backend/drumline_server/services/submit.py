@@ -15,7 +15,7 @@ from drumline.contracts.states import RunState
 from drumline_server.base.errors import CapError, DrumlineError, InvalidRequestError
 from drumline_server.base.shapes import shape_of
 from drumline_server.lifecycle import checkpoints
-from drumline_server.services import jobs
+from drumline_server.services import bundles, jobs
 from drumline_server.services.checking import Checked, Checker
 from drumline_server.services.runs import view_run
 from drumline_server.storage import fields, history
@@ -289,6 +289,7 @@ def rerun(session: Session, request: Rerun, *, most_waiting: int, now: int) -> S
     if stored_answer is not None:
         return SubmissionResult(api.SubmittedRun.model_validate(stored_answer), replayed=True)
     version = version_of(session, old)
+    bundles.take_bundle(session, request.project_id, version.bundle)
     body = _original_submission(session, old, version, request.body)
     try:
         checked = Checker(session, request.project_id, now=now).check(body)

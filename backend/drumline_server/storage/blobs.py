@@ -2,19 +2,22 @@
 
 Several API processes on one database share one directory. One that lacked it would take submissions whose programs
 nobody finds: each run would fail at its start.
+
+A file is stored under a location of its own, which no other file ever gets: its digest and 16 random digits. Whoever
+removes one, however late, removes no file that was stored since.
 """
 
 import os
 import secrets
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from sqlalchemy import bindparam, create_engine, func, select, update
+from sqlalchemy import ColumnElement, bindparam, create_engine, func, select, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
@@ -24,6 +27,7 @@ from drumline_server.storage.models import Bundle, Store, principal_columns
 from drumline_server.storage.models.base import insert_or_ignore
 
 _PREFIX = "sha256:"
+_DIGITS = frozenset("0123456789abcdef")
 _NOTE_SUFFIX = ".offers1"
 """With the number of the form and rules of a note: notes of others are not read."""
 
@@ -58,17 +62,22 @@ class BlobStore:
                 context={"retry_after_s": 60},
             )
 
-    def keep(self, file: BinaryIO, digest: str) -> None:
-        """Stores the whole content of `file`, whose digest is `sha256:...`, durably."""
+    def keep(self, file: BinaryIO, digest: str) -> str:
+        """Stores the whole content of `file`, whose digest is `sha256:...`, durably; the location where it is found."""
         file.flush()
-        target = self._place(digest)
-        if not target.exists():
-            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Content before name: after a power cut, a name without its content would pass for the bundle.
-            os.fsync(file.fileno())
-            with suppress(FileExistsError):  # another process stored the same just now
-                os.link(file.name, target)
-            _sync_directory(target.parent)
+        os.utime(file.fileno())  # it is no stray before a row has had the time to name it
+        location = f"{legacy_location(digest)}-{secrets.token_hex(8)}"
+        target = self._root / location
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Content before name: after a power cut, a name without its content would pass for the bundle.
+        os.fsync(file.fileno())
+        os.link(file.name, target)
+        _sync_directory(target.parent)
+        return location
+
+    def remove(self, location: str) -> None:
+        """Removes what is stored there, if it is still there."""
+        (self._root / location).unlink(missing_ok=True)
 
     def note(self, digest: str) -> bytes | None:
         """What `keep_note` kept of that content; None if nothing is known of it."""
@@ -87,24 +96,67 @@ class BlobStore:
             with suppress(FileExistsError):
                 os.link(file.name, target)
 
-    def has(self, digest: str) -> bool:
-        """Whether the content is stored."""
-        return self._place(digest).is_file()
+    def has(self, location: str) -> bool:
+        """Whether something is stored there."""
+        return (self._root / location).is_file()
 
-    def path(self, digest: str) -> Path:
-        """Where the content of `digest` lies. Raises NotFoundError if it is not stored."""
-        if not self.has(digest):
-            raise NotFoundError("blob", digest)
-        return self._place(digest)
+    def path(self, location: str) -> Path:
+        """The file that is stored there. Raises NotFoundError if there is none."""
+        if not self.has(location):
+            raise NotFoundError("blob", location)
+        return self._root / location
+
+    def folders(self) -> Sequence[str]:
+        """Those that hold files: the first two digits of their digests."""
+        return sorted(each.name for each in self._root.iterdir() if _is_folder(each.name))
+
+    def old_files(self, folder: str, before_us: int) -> dict[str, list[str]]:
+        """Locations of files of a folder that have not changed since, by the digest in their names."""
+        found: dict[str, list[str]] = {}
+        with os.scandir(self._root / folder) as files:
+            for each in files:
+                rest = each.name[: 64 - len(folder)]
+                if _is_digest(f"{folder}{rest}") and _changed_us(each) < before_us:
+                    found.setdefault(f"{_PREFIX}{folder}{rest}", []).append(f"{folder}/{each.name}")
+        return found
+
+    def remove_old_incoming(self, before_us: int) -> None:
+        """Removes what processes that were killed left of bytes on their way in."""
+        with os.scandir(self._incoming) as files:
+            old = [each.name for each in files if _changed_us(each) < before_us]
+        for name in old:
+            (self._incoming / name).unlink(missing_ok=True)
 
     def _note(self, digest: str) -> Path:
-        return self._place(digest).with_suffix(_NOTE_SUFFIX)
+        return (self._root / legacy_location(digest)).with_suffix(_NOTE_SUFFIX)
 
-    def _place(self, digest: str) -> Path:
-        name = digest.removeprefix(_PREFIX)
-        if len(name) != 64 or not set(name) <= set("0123456789abcdef"):
-            raise NotFoundError("blob", digest)
-        return self._root / name[:2] / name[2:]
+
+def legacy_location(digest: str) -> str:
+    """Where content lay before each file had a location of its own. Raises NotFoundError for what is no digest."""
+    name = digest.removeprefix(_PREFIX)
+    if not _is_digest(name):
+        raise NotFoundError("blob", digest)
+    return f"{name[:2]}/{name[2:]}"
+
+
+def is_note(location: str) -> bool:
+    """Whether what is stored there was kept beside a content."""
+    return "." in location
+
+
+def _is_digest(name: str) -> bool:
+    return len(name) == 64 and set(name) <= _DIGITS
+
+
+def _is_folder(name: str) -> bool:
+    return len(name) == 2 and set(name) <= _DIGITS
+
+
+def _changed_us(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_mtime_ns // 1_000
+    except FileNotFoundError:  # whoever wrote it has taken it away
+        return 2**63
 
 
 def _sync_directory(directory: Path) -> None:
@@ -119,8 +171,10 @@ _STORE = "bundles"
 _FIND = select(Bundle).where(Bundle.project_id == bindparam("project"), Bundle.sha256 == bindparam("sha256"))
 
 
-def insert_bundle(session: Session, project_id: str, packed: api.Bundle, *, by: api.PrincipalRef, now: int) -> None:
-    """Adds the row unless the project has it."""
+def insert_bundle(
+    session: Session, project_id: str, packed: api.Bundle, location: str | None, *, by: api.PrincipalRef, now: int
+) -> None:
+    """Adds the row unless the project has it. Nothing names the bundle yet."""
     row = {
         "project_id": project_id,
         "sha256": packed.sha256,
@@ -128,14 +182,47 @@ def insert_bundle(session: Session, project_id: str, packed: api.Bundle, *, by: 
         "files": packed.files,
         "entrypoints": [entrypoint.model_dump(mode="json") for entrypoint in packed.entrypoints],
         "created_at": now,
+        "location": location,
+        "unnamed_since": now,
         **principal_columns("created_by", by),
     }
     insert_or_ignore(session, Bundle, [row])
 
 
 def find_bundle(session: Session, project_id: str, sha256: str) -> Bundle | None:
-    """The project's bundle of that content."""
-    return session.scalar(_FIND, {"project": project_id, "sha256": sha256})
+    """The project's bundle of that content, as it is now."""
+    query = {"project": project_id, "sha256": sha256}
+    return session.scalar(_FIND, query, execution_options={"populate_existing": True})
+
+
+def location_of(row: Bundle) -> str:
+    """Where the bytes of a bundle are."""
+    return row.location or legacy_location(row.sha256)
+
+
+def replace_location(session: Session, lost: Bundle, location: str) -> None:
+    """Gives a bundle whose bytes are lost those of another location, unless somebody else did."""
+    row = update(Bundle).where(Bundle.project_id == lost.project_id, Bundle.sha256 == lost.sha256)
+    row = row.where(_has_location(lost.location))
+    session.execute(row.values(location=location), execution_options={"synchronize_session": False})
+
+
+def is_location_named(session: Session, sha256: str, location: str | None) -> bool:
+    """Whether a bundle of any project has that location, as the column has it."""
+    query = select(Bundle.sha256).where(Bundle.sha256 == sha256, _has_location(location))
+    return session.scalar(query.limit(1)) is not None
+
+
+def _has_location(location: str | None) -> ColumnElement[bool]:
+    return Bundle.location.is_(None) if location is None else Bundle.location == location
+
+
+def named_locations(session: Session, digests: Sequence[str]) -> dict[str, set[str]]:
+    """By digest, for those of which a project has a bundle: the locations that are named."""
+    found: dict[str, set[str]] = {}
+    for row in session.scalars(select(Bundle).where(Bundle.sha256.in_(digests))):
+        found.setdefault(row.sha256, set()).add(location_of(row))
+    return found
 
 
 def bundle_bytes_of(session: Session, project_id: str) -> int:
@@ -144,9 +231,9 @@ def bundle_bytes_of(session: Session, project_id: str) -> int:
     return int(session.execute(query).scalar_one())
 
 
-def newest_bundle(session: Session) -> str | None:
-    """The digest of the bundle that was stored last, of any project."""
-    return session.scalar(select(Bundle.sha256).order_by(Bundle.created_at.desc()).limit(1))
+def newest_bundle(session: Session) -> Bundle | None:
+    """The bundle that was stored last, of any project."""
+    return session.scalar(select(Bundle).order_by(Bundle.created_at.desc()).limit(1))
 
 
 def store_identity(session: Session) -> str | None:
@@ -208,17 +295,17 @@ def adopt_store(database_url: str, data_dir: Path, *, now: int) -> Adopted:
             identity = _read_or_mark(blobs)
             add_store_identity(session, identity, now=now)
             session.execute(update(Store).where(Store.name == _STORE).values(identity=identity, created_at=now))
-            digests = session.scalars(select(Bundle.sha256).distinct()).all()
+            locations = {location_of(row) for row in session.scalars(select(Bundle))}
     finally:
         engine.dispose()
-    return Adopted(len(digests), sum(not store.has(digest) for digest in digests))
+    return Adopted(len(locations), sum(not store.has(location) for location in locations))
 
 
 def _has_newest(session: Session, store: BlobStore) -> bool:
     newest = newest_bundle(session)
     if newest is None:
         return True
-    return store.has(newest)
+    return store.has(location_of(newest))
 
 
 def _read_or_mark(blobs: Path) -> str:

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from drumline_server.base.errors import DrumlineError
-from drumline_server.services.bundles import MOST_WAITING, Reading, Task
+from drumline_server.services.bundle_reading import MOST_WAITING, Reading, Task
 from support.edge import EdgeServer, edge_server
 from support.processes import wait_until
 from support.zips import make_zip

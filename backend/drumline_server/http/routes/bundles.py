@@ -6,6 +6,7 @@ from fastapi import Query, Request, Response, status
 
 from drumline.contracts import api
 from drumline.contracts.ids import Sha256
+from drumline_server.base.credentials import Principal
 from drumline_server.http.dependencies import (
     LARGE,
     AppDep,
@@ -14,6 +15,7 @@ from drumline_server.http.dependencies import (
     api_router,
 )
 from drumline_server.http.json_bodies import cut
+from drumline_server.http.request_context import AppState
 from drumline_server.services import bundles
 
 router = api_router("/bundles", tags=["bundles"])
@@ -39,31 +41,31 @@ async def upload_bundle(
     upload = bundles.Upload(
         request.headers.get("content-type", ""), filename, request.stream(), app.settings.bundle_bytes
     )
-    project_id, quota_bytes = principal.project_id, app.settings.project_bundle_bytes
-
-    async def admit(digest: str, size_bytes: int) -> None:
-        await app.database.read(
-            lambda session: bundles.require_quota(session, project_id, digest, size_bytes, quota_bytes=quota_bytes)
-        )
-
     async with app.shares.turn(request.scope, "upload"):
-        packed = await bundles.receive(app.blobs, app.reading, upload, principal.counts_for, admit)
-    return await app.database.write(
-        lambda session: bundles.store_bundle(
-            session, principal.project_id, packed, by=principal.ref, now=app.clock.now()
-        )
+        return await bundles.receive(_bundles_of(app, principal), upload, principal.counts_for)
+
+
+def _bundles_of(app: AppState, principal: Principal) -> bundles.ProjectBundles:
+    return bundles.ProjectBundles(
+        app.database,
+        app.blobs,
+        app.reading,
+        principal.project_id,
+        app.settings.project_bundle_bytes,
+        principal.ref,
+        app.clock,
     )
 
 
 @router.get("/{sha256}")
 async def get_bundle(sha256: Sha256, principal: ReaderDep, app: AppDep) -> api.Bundle:
     """A stored program with its entrypoints."""
-    return await app.database.read(lambda session: bundles.get_bundle(session, principal.project_id, sha256))
+    return await bundles.show_bundle(app.database, principal.project_id, sha256, now=app.clock.now())
 
 
 @router.get("/{sha256}/source", response_model=api.BundleSource, dependencies=[LARGE])
 async def get_bundle_source(sha256: Sha256, principal: ReaderDep, app: AppDep) -> Response:
     """The text files of a program, for reading and for submitting it again with changes."""
-    await app.database.read(lambda session: bundles.get_bundle(session, principal.project_id, sha256))
-    source = await bundles.read_source(app.blobs, app.reading, sha256, principal.counts_for)
+    location = await app.database.read(lambda session: bundles.locate_bundle(session, principal.project_id, sha256))
+    source = await bundles.read_source(app.blobs, app.reading, location, principal.counts_for)
     return cut(source, "application/json")

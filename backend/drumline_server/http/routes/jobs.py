@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from fastapi import Path, Query
+from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.spec import JobName
@@ -64,19 +65,17 @@ async def diff_versions(
 ) -> api.VersionDiff:
     """What changed in a version: fields of the specification, and the files of its bundle as unified diffs."""
     base = max(1, number - 1) if against is None else against
-    old, new = await app.database.read(
-        lambda session: (
-            jobs.get_version(session, principal.project_id, name, base),
-            jobs.get_version(session, principal.project_id, name, number),
-        )
-    )
-    compared = await bundles.compare_bundles(
-        app.blobs,
-        app.reading,
-        (f"v{base}", old.program.bundle),
-        (f"v{number}", new.program.bundle),
-        principal.counts_for,
-    )
+
+    def look_up(session: Session) -> list[tuple[api.JobVersion, str]]:
+        versions = [jobs.get_version(session, principal.project_id, name, each) for each in (base, number)]
+        return [
+            (version, bundles.locate_bundle(session, principal.project_id, version.program.bundle))
+            for version in versions
+        ]
+
+    (old, old_location), (new, new_location) = await app.database.read(look_up)
+    sides = (f"v{base}", old_location), (f"v{number}", new_location)
+    compared = await bundles.compare_bundles(app.blobs, app.reading, *sides, principal.counts_for)
     return api.VersionDiff(
         job=name,
         old=base,

@@ -148,5 +148,5 @@ async def report_plan(plan_id: PlanId, body: PlanReport, worker: WorkerDep, app:
 @router.get("/bundles/{sha256}", response_class=FileResponse)
 async def fetch_bundle(sha256: Sha256, worker: WorkerDep, app: AppDep) -> FileResponse:
     """The zip of a program that a run of this host's project uses."""
-    await app.database.read(lambda session: bundles.require_own_bundle(session, worker.host_id, sha256))
-    return FileResponse(app.blobs.path(sha256), media_type="application/zip")
+    location = await app.database.read(lambda session: bundles.location_for_host(session, worker.host_id, sha256))
+    return FileResponse(app.blobs.path(location), media_type="application/zip")

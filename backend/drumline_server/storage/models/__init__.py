@@ -4,6 +4,7 @@ from drumline_server.storage.models.access import (
     OF_DELETED,
     Audit,
     BrowserSession,
+    Bundle,
     IdempotencyKey,
     Lease,
     LoginCode,
@@ -36,7 +37,6 @@ from drumline_server.storage.models.run_lists import BulkChange, Field, RunField
 from drumline_server.storage.models.runs import (
     Attempt,
     Batch,
-    Bundle,
     Job,
     JobChange,
     JobVersion,

@@ -1,5 +1,5 @@
-"""Who may act, and what they did: projects, tokens, sessions, the audit trail; whom alerts are posted to; and what
-servers keep for themselves.
+"""Who may act, and what they did: projects, tokens, sessions, the audit trail; whom alerts are posted to; what servers
+keep for themselves; and the programs of projects.
 """
 
 from typing import Any
@@ -166,6 +166,32 @@ class Store(Base):
     name: Mapped[str] = mapped_column(primary_key=True)
     identity: Mapped[str]
     created_at: Mapped[int]
+
+
+_UNNAMED = "unnamed_since IS NOT NULL"
+
+
+class Bundle(Base):
+    """A program of a project; the bytes are in the blob store."""
+
+    __tablename__ = "bundle"
+    __table_args__ = (
+        Index("ix_bundle_sha256", "sha256"),
+        Index("ix_bundle_unnamed", "unnamed_since", sqlite_where=text(_UNNAMED), postgresql_where=text(_UNNAMED)),
+    )
+
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"), primary_key=True)
+    sha256: Mapped[str] = mapped_column(primary_key=True)
+    size_bytes: Mapped[int]
+    files: Mapped[int]
+    entrypoints: Mapped[list[Any]]
+    created_at: Mapped[int]
+    created_by: Mapped[str | None]
+    created_by_id: Mapped[str | None]
+    location: Mapped[str | None]
+    """Where the bytes are; None where an older server stored them: there it follows from the digest."""
+    unnamed_since: Mapped[int | None]
+    """When it was first seen, or last asked for, while nothing named it; None while something does."""
 
 
 class Webhook(Base):

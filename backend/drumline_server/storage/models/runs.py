@@ -10,21 +10,6 @@ from drumline.contracts.states import TERMINAL_ATTEMPT, AttemptState, MemberStat
 from drumline_server.storage.models.base import Base, one_of
 
 
-class Bundle(Base):
-    """A program of a project; the bytes are in the blob store under `sha256`."""
-
-    __tablename__ = "bundle"
-
-    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"), primary_key=True)
-    sha256: Mapped[str] = mapped_column(primary_key=True)
-    size_bytes: Mapped[int]
-    files: Mapped[int]
-    entrypoints: Mapped[list[Any]]
-    created_at: Mapped[int]
-    created_by: Mapped[str | None]
-    created_by_id: Mapped[str | None]
-
-
 class Job(Base):
     """A name in a project."""
 
@@ -45,7 +30,11 @@ class JobVersion(Base):
     """What runs: never changed, identified by the hash of its content."""
 
     __tablename__ = "job_version"
-    __table_args__ = (UniqueConstraint("job_id", "number"), UniqueConstraint("job_id", "content_hash"))
+    __table_args__ = (
+        UniqueConstraint("job_id", "number"),
+        UniqueConstraint("job_id", "content_hash"),
+        Index("ix_job_version_bundle", "bundle"),
+    )
 
     id: Mapped[str] = mapped_column(primary_key=True)
     project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))

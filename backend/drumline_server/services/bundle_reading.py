@@ -1,0 +1,176 @@
+"""Child processes with limits that read foreign programs, a few at a time."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from drumline.contracts.problems import ProblemCode
+from drumline_server.base.errors import DrumlineError, TooMuchToReadError
+from drumline_server.base.turns import Turns, busy
+from drumline_server.services import bundle_child
+
+CHILDREN = 2
+"""Programs that are read at the same time, of different callers."""
+MOST_WAITING = 8
+"""Tasks of one caller that are read or wait: nobody else is refused for them."""
+CPU_S = 5.0
+"""Processor time for one task; a legitimate megabyte of source takes about two seconds."""
+DEADLINE_S = 25.0
+"""For one task on a busy machine."""
+_LINE_BYTES = 32 * 2**20
+"""Of one answer: 4 MiB of text with every character escaped."""
+_INHERITED = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
+"""Of the environment: what the interpreter needs to start, and none of the server's secrets."""
+
+
+class _GoneError(Exception):
+    """The child ended in the middle of a task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Something to read: `name` is a task of the child."""
+
+    name: str
+    paths: tuple[Path, ...]
+    sides: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Child:
+    """A process that is started when it is needed, and again after it ended."""
+
+    process: asyncio.subprocess.Process | None = None
+    place: str = ""
+    """The file that it reads."""
+
+    async def ask(self, line: bytes) -> tuple[str, bytes]:
+        """The kind and the payload of the answer. Raises _GoneError."""
+        process = await self._alive()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.place = ""
+        with suppress(ConnectionError):
+            process.stdin.write(line)
+            await process.stdin.drain()
+        while True:
+            answer = await process.stdout.readline()
+            if not answer.endswith(b"\n"):
+                raise _GoneError
+            kind, _, payload = answer[:-1].partition(b" ")
+            if kind != b"at":
+                return kind.decode(), payload
+            self.place = str(json.loads(payload))
+
+    async def end(self) -> int:
+        """Kills what is left of it; its exit status."""
+        process, self.process = self.process, None
+        if process is None:
+            return 0
+        with suppress(ProcessLookupError):
+            process.kill()
+        return await process.wait()
+
+    async def wait_exit(self) -> int:
+        """The exit status of a process whose output ended."""
+        process, self.process = self.process, None
+        return 0 if process is None else await process.wait()
+
+    async def _alive(self) -> asyncio.subprocess.Process:
+        if self.process is not None and (self.process.returncode is not None or _at_eof(self.process)):
+            await self.end()
+        if self.process is None:
+            self.process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", bundle_child.__name__),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                limit=_LINE_BYTES,
+                env={name: os.environ[name] for name in _INHERITED if name in os.environ},
+                start_new_session=True,
+            )
+        return self.process
+
+
+class Reading:
+    """Reads programs for callers, each of which has a name. `close` ends the processes."""
+
+    def __init__(self, *, children: int = CHILDREN, cpu_s: float = CPU_S, deadline_s: float = DEADLINE_S) -> None:
+        self._free = [_Child() for _ in range(children)]
+        self._children = tuple(self._free)
+        self.turns = Turns(children, MOST_WAITING, "programs of this token wait to be read")
+        self._cpu_s = cpu_s
+        self._deadline_s = deadline_s
+
+    async def read(self, task: Task, caller: str) -> bytes:
+        """The JSON that the task gives.
+
+        Raises DrumlineError: what the child refuses; TooMuchToReadError; rate_limited where too many of this caller
+        wait, or where the machine was too busy.
+        """
+        async with self.turns.turn(caller):
+            return await self._ask(task)
+
+    async def close(self) -> None:
+        """Ends the processes, whatever they read."""
+        for each in self._children:
+            await each.end()
+
+    async def _ask(self, task: Task) -> bytes:
+        chosen = self._free.pop()
+        answered = False
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                kind, payload = await self._answer(chosen, self._line(task))
+            answered = True
+        except TimeoutError:
+            raise busy(f"The program could not be read within {self._deadline_s:g} s.") from None
+        finally:
+            if not answered:  # also where the caller went away: what it asked for is not worth finishing
+                await asyncio.shield(chosen.end())
+            self._free.append(chosen)
+        if kind == "memory":
+            await chosen.end()
+            raise _too_much_memory(chosen.place)
+        if kind == "refused":
+            raise _refusal(json.loads(payload))
+        return payload
+
+    async def _answer(self, chosen: _Child, line: bytes) -> tuple[str, bytes]:
+        try:
+            return await chosen.ask(line)
+        except _GoneError:
+            status = await chosen.wait_exit()
+        if status == 0:  # it had grown large over the task before, and was about to end
+            with suppress(_GoneError):
+                return await chosen.ask(line)
+        raise self._why_gone(chosen, status)
+
+    def _why_gone(self, chosen: _Child, status: int) -> DrumlineError:
+        if status == -signal.SIGXCPU:
+            return TooMuchToReadError(chosen.place, f"{self._cpu_s:g} s of processor time")
+        if status in (-signal.SIGSEGV, -signal.SIGABRT):  # out of memory, or of stack, in the middle of parsing
+            return _too_much_memory(chosen.place)
+        return busy("The process that reads programs ended.")
+
+    def _line(self, task: Task) -> bytes:
+        told: dict[str, Any] = {"name": task.name, "paths": [str(path) for path in task.paths], "sides": task.sides}
+        return json.dumps({**told, "cpu_s": self._cpu_s}).encode() + b"\n"
+
+
+def _at_eof(process: asyncio.subprocess.Process) -> bool:
+    return process.stdout is None or process.stdout.at_eof()
+
+
+def _too_much_memory(place: str) -> TooMuchToReadError:
+    return TooMuchToReadError(place, f"{bundle_child.MEMORY_BYTES // 2**20} MiB of memory")
+
+
+def _refusal(told: dict[str, Any]) -> DrumlineError:  # Any: JSON of the child
+    context = {"rule": told["rule"], "entry": told["entry"]} if "rule" in told else None
+    return DrumlineError(ProblemCode(told["code"]), told["message"], context=context)
