@@ -2,12 +2,12 @@
 
 import base64
 import io
+import random
 import zipfile
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 from sqlalchemy import insert, select, update
 from sqlalchemy.orm import Session
 
@@ -20,13 +20,13 @@ from drumline.contracts.plans import MAX_LISTED, MAX_PROBE_DEVICES
 from drumline.contracts.spec import RunSubmit
 from drumline.contracts.spent import Spent
 from drumline.contracts.stacks import MAX_COLLECTIVES, MAX_STACKS
-from drumline.local.media import to_png
 from drumline_server.services.tokens import create_token
 from drumline_server.storage.models import Batch, Host, LedgerEntry, Plan, Run, WebhookDelivery
 from drumline_server.storage.models import Member as MemberRow
 from drumline_server.storage.models.base import insert_rows
 from support.core import GANG, Member, submission_body
 from support.edge import EdgeServer
+from support.pictures import gray_png
 
 V1 = "/api/v1"
 HOSTS, DEVICES_OF_HOST = 100, 40
@@ -304,7 +304,7 @@ class LargeWorld:
 
 def _noise_png() -> bytes:
     """An image as large as one may be, nearly: noise is not compressed."""
-    return to_png(np.random.default_rng(0).integers(0, 256, (720, 720), dtype=np.uint8))
+    return gray_png(720, 720, random.Random(0).randbytes(720 * 720))
 
 
 def _copy_batch(session: Session) -> None:

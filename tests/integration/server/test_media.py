@@ -3,18 +3,17 @@
 import base64
 from typing import Any
 
-import numpy as np
 import pytest
 
 from drumline.contracts import api
 from drumline.contracts.media import MAX_SUMMARY_NAMES
-from drumline.local.media import to_png
 from drumline_server.telemetry import media
 from drumline_server.telemetry.gaps import list_gaps
 from drumline_server.telemetry.media import Series
 from support.attempts import again
 from support.core import Core, Member
 from support.edge import EdgeServer
+from support.pictures import gray_png
 
 pytestmark = pytest.mark.both_databases
 
@@ -100,7 +99,7 @@ def test_a_summary_is_shown_with_the_run_and_lists_filter_and_sort_by_it(server:
 def test_an_image_is_a_png_and_nothing_else_and_is_never_shown_as_a_page(server: EdgeServer) -> None:
     member = running(server.core)
     path = f"{V1}/runs/{member.claimed.run}/media"
-    png = to_png(np.zeros((2, 3), np.uint8))
+    png = gray_png(3, 2, bytes(6))
     log(member, "sample", 1, value={"kind": "image", "png": base64.b64encode(png).decode()})
     log(member, "weights", 1)
     client = server.client(server.admin_token)
