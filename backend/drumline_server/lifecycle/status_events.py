@@ -126,8 +126,11 @@ def _advance(write: TelemetryWrite, newest: ProgressEvent) -> dict[str, int | No
     """What a run that got further has of it: by this a standstill is found."""
     if newest.step == write.run.step:
         return {}
-    rate = _finite_values(newest.steps_per_s)
+    rate, started_at = _finite_values(newest.steps_per_s), write.run.started_at
     step_us = int(_MICROS / rate) if rate and rate > _LEAST_RATE else write.run.step_us
+    if step_us is None and newest.step and started_at is not None:
+        # A few quick steps have no rate yet: what they took, with the building before them, is more than usual.
+        step_us = max(0, write.now - started_at) // newest.step
     return {"advanced_at": write.now, "step_us": step_us, "stalled_at": None}
 
 

@@ -41,6 +41,12 @@ def list_last_failed(session: Session, project_id: str, limit: int, *, since: in
     return session.scalars(query.order_by(Run.ended_at.desc(), Run.id.desc()).limit(limit)).all()
 
 
+def list_stalled(session: Session, project_id: str, limit: int) -> Sequence[Run]:
+    """The runs whose steps get no further, the longest first."""
+    query = select(Run).where(Run.project_id == project_id, Run.state == RunState.RUNNING, Run.stalled_at.is_not(None))
+    return session.scalars(query.order_by(Run.stalled_at, Run.id).limit(limit)).all()
+
+
 def by_ids(session: Session, run_ids: Sequence[str]) -> list[Run]:
     """Those runs, in that order."""
     found = {run.id: run for run in session.scalars(select(Run).where(Run.id.in_(run_ids)))}
@@ -67,6 +73,7 @@ def overview(session: Session, project_id: str, terms: SchedulingTerms, *, now: 
     total, held = fleet.device_totals(session, project_id)
     hosts = fleet.list_hosts(session, project_id, cursor=None, limit=MAX_HOSTS, now=now, suspect_s=terms.suspect_s)
     shown = fleet.list_devices(session, project_id, cursor=None, limit=MAX_DEVICES)
+    stalled = list_stalled(session, project_id, _ATTENTION)
     failed = list_last_failed(session, project_id, _ATTENTION, since=now - _DAY)
     running = newest(session, project_id, _RUNNING, _SHOWN)
     rules = rules_of(session, project_id, running, terms, now=now)
@@ -75,7 +82,7 @@ def overview(session: Session, project_id: str, terms: SchedulingTerms, *, now: 
         devices_held=held,
         hosts=hosts.items,
         devices=shown.items,
-        attention=tuple(view_summary(run, None) for run in failed),
+        attention=tuple(view_summary(run, None) for run in (*stalled, *failed)),
         queued=_list_queued(session, project_id, terms, now),
         queued_total=count(session, project_id, _WAITING),
         running=tuple(view_summary(run, rules.get(run.id)) for run in running),

@@ -11,7 +11,7 @@ from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RunState
 from drumline_server.base.settings import Settings
 from drumline_server.lifecycle.alerts import PostResult, forget_deliveries, settle_delivery
-from drumline_server.services import webhooks
+from drumline_server.services import overview, webhooks
 from drumline_server.services.cancel import Cancellation, cancel
 from drumline_server.storage.models import WebhookDelivery
 from support.attempts import again
@@ -66,7 +66,7 @@ def running(core: Core, **changes: Any) -> tuple[str, Member]:
     return run, worker.take().start()
 
 
-def step(member: Member, steps: int, steps_per_s: float = 1.0) -> None:
+def step(member: Member, steps: int, steps_per_s: float | None = 1.0) -> None:
     member.send(member.event("progress", step=steps, total_steps=100, steps_per_s=steps_per_s))
 
 
@@ -160,12 +160,19 @@ def test_a_run_that_stands_still_is_told_once_and_again_when_it_stops_once_more(
     pass_time(core, member, 4 * MINUTE)
     assert told(core, webhook) == ["run.stalled"]
     assert core.run(run).stalled_at is not None
+    assert stalled(core) == [run]
     assert [event.body for event in core.events(run) if event.kind == "stalled"] == [{"step": 7}]
 
     step(member, 8)
     assert core.run(run).stalled_at is None
+    assert stalled(core) == []
     pass_time(core, member, 12 * MINUTE)
     assert told(core, webhook) == ["run.stalled"] * 2
+
+
+def stalled(core: Core) -> list[str]:
+    """What the first page names."""
+    return [run.id for run in core.read(lambda session: overview.list_stalled(session, core.project_id, 5))]
 
 
 def test_a_run_of_slow_steps_stands_still_only_after_ten_of_them(core: Core) -> None:
@@ -173,6 +180,18 @@ def test_a_run_of_slow_steps_stands_still_only_after_ten_of_them(core: Core) -> 
     _, member = running(core)
     step(member, 1, steps_per_s=1 / 120)
     pass_time(core, member, 19 * MINUTE)
+    assert told(core, webhook) == []
+    pass_time(core, member, 2 * MINUTE)
+    assert told(core, webhook) == ["run.stalled"]
+
+
+def test_a_run_that_stands_still_before_it_has_a_rate_is_told_by_what_its_steps_took(core: Core) -> None:
+    """A hundred seconds went into two steps, most of them into building: ten usual ones are 500 s at most."""
+    webhook = make(core, alerts=["run.stalled"])
+    _, member = running(core)
+    pass_time(core, member, 100)
+    step(member, 2, steps_per_s=None)
+    pass_time(core, member, 9 * MINUTE)
     assert told(core, webhook) == []
     pass_time(core, member, 2 * MINUTE)
     assert told(core, webhook) == ["run.stalled"]

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { RunSummary } from "@/api/schema";
-import { becauseOf } from "./run-facts";
+import { becauseOf, flawOf } from "./run-facts";
 
 type Reason = NonNullable<RunSummary["reason"]>;
 
@@ -30,5 +30,11 @@ describe("what stands beside a run in a list", () => {
     ["RUNNING", "KILLED", null],
   ] as const)("of a %s run with reason %s is %s", (state, code, shown) => {
     expect(becauseOf({ state, wait: null, reason: reason(code) })).toBe(shown);
+  });
+
+  it("is that its steps get no further, before what came out of them", () => {
+    const flawed = { not_finite: { loss: "NaN" } } as const;
+    expect(flawOf({ ...flawed, stalled_at: "2026-11-25T09:10:00Z" })).toBe("stands still");
+    expect(flawOf({ ...flawed, stalled_at: null })).toBe("NaN");
   });
 });

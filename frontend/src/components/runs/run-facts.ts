@@ -16,10 +16,14 @@ export function secondsLeft(run: RunSummary): number | null {
   return Math.max(0, total_steps - step) / steps_per_s;
 }
 
-/** `NaN at step 7`: the first reduction that was not finite; else what its result holds that is no finite number. */
+/**
+ * `stands still`: its steps get no further; else `NaN at step 7`: the first reduction that was not finite; else what its
+ * result holds that is no finite number.
+ */
 export function flawOf(
-  run: Pick<RunSummary, "not_finite"> & Partial<Pick<RunSummary, "first_non_finite">>,
+  run: Pick<RunSummary, "not_finite"> & Partial<Pick<RunSummary, "first_non_finite" | "stalled_at">>,
 ): string | null {
+  if (run.stalled_at) return "stands still";
   const first = run.first_non_finite;
   return first ? `${kindOf(first)} at step ${formatInteger(first.step)}` : resultFlaw(run);
 }

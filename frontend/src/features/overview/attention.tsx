@@ -8,16 +8,20 @@ import { StateBadge } from "@/components/ui/state-badge";
 import { count } from "@/lib/format";
 import { isTroubled } from "./sentence";
 
-/** Failed runs of the last day, hosts that fell silent and hosts on which runs fail. Not drawn where there are none. */
+/** Runs that stand still, failed runs of the last day, hosts that fell silent and hosts on which runs fail. Not drawn where there are none. */
 export function Attention({ overview, className }: { overview: Overview; className?: string }) {
   const hosts = overview.hosts.filter(isTroubled);
   if (hosts.length + overview.attention.length === 0) return null;
   return (
-    <Section className={className} note="failed in the last day, failing, or silent" title="Needs attention">
+    <Section
+      className={className}
+      note="standing still, failed in the last day, failing, or silent"
+      title="Needs attention"
+    >
       <ul>
         {hosts.map((host) => (
           <li className="flex h-8 items-center gap-4 border-line border-b" key={host.id}>
-            <span className="w-24">
+            <span className="min-w-24 sm:min-w-40">
               <StateBadge state={host.state} />
             </span>
             <Link
@@ -40,18 +44,20 @@ export function Attention({ overview, className }: { overview: Overview; classNa
           </li>
         ))}
         {overview.attention.map((run) => (
-          <FailedRun key={run.id} run={run} />
+          <TroubledRun key={run.id} run={run} />
         ))}
       </ul>
     </Section>
   );
 }
 
-function FailedRun({ run }: { run: RunSummary }) {
-  const why = run.reason?.message.split("\n").at(-1)?.trim() || run.reason?.sentence || "";
+function TroubledRun({ run }: { run: RunSummary }) {
+  const why = run.stalled_at
+    ? "Its steps get no further."
+    : run.reason?.message.split("\n").at(-1)?.trim() || run.reason?.sentence || "";
   return (
     <li className="flex min-h-8 items-center gap-4 border-line border-b max-sm:flex-wrap max-sm:gap-y-0 max-sm:py-1">
-      <span className="w-24">
+      <span className="min-w-24 sm:min-w-40">
         <StateBadge flaw={flawOf(run)} state={run.state} />
       </span>
       <span className="flex min-w-0 sm:w-64">
@@ -61,7 +67,7 @@ function FailedRun({ run }: { run: RunSummary }) {
         <LineText text={why} />
       </span>
       <span className="text-muted">
-        <Age moment={run.ended_at} />
+        <Age moment={run.stalled_at ?? run.ended_at} />
       </span>
       <Link className="link py-0.5" params={{ runId: run.id }} to="/runs/$runId/logs">
         Log

@@ -3,8 +3,11 @@ import { count } from "@/lib/format";
 
 /** The state of everything in one line: what a person wants to know before looking at anything. */
 export function overviewSentence(overview: Overview): string {
+  const stalled = overview.attention.filter((run) => run.stalled_at).length;
+  const failed = overview.attention.length - stalled;
   const troubles = [
-    overview.attention.length > 0 && count(overview.attention.length, "failed run"),
+    stalled > 0 && `${count(stalled, "run")} standing still`,
+    failed > 0 && count(failed, "failed run"),
     ...hostTroubles(overview),
   ].filter(Boolean);
   if (overview.hosts.length === 0 && troubles.length === 0) return "No worker has registered yet";

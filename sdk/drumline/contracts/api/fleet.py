@@ -147,7 +147,7 @@ class Overview(Reply):
     devices: tuple[Device, ...]
     """At most 2048; beyond that the hosts' counts stand for them."""
     attention: tuple[RunSummary, ...]
-    """The runs of the last day that failed last, the last one first (at most 5)."""
+    """Runs that stand still, the longest first, then those that failed last within a day (at most 5 of each)."""
     queued: tuple["QueuedRun", ...]
     queued_total: int
     running: tuple[RunSummary, ...]
