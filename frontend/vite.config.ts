@@ -13,6 +13,8 @@ export default defineConfig({
     // The page's policy is script-src 'self' and font-src 'self': nothing may become a data: address or an inline script.
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
+    // The entry names every chunk that may be loaded: 42 bits tell two versions of one apart, and cost it 0.1 kB less than 48.
+    rolldownOptions: { output: { chunkFileNames: "assets/[name]-[hash:7].js" } },
   },
   worker: { format: "es" },
   server: {

@@ -15,7 +15,7 @@ from e2e.pages import THEMES, follow, open_settled, signed_in
 from e2e.seen import TIMEOUT_MS, connect
 from support.deployment import DIGITS, DRUMLINE, ROOT, Deployment
 
-TABS = ("metrics", "placement", "reductions", "logs", "time", "plan", "attempts")
+TABS = ("metrics", "placement", "reductions", "media", "logs", "time", "plan", "attempts")
 Look = tuple[Literal["light", "dark"], tuple[int, int]]
 """A theme and a size."""
 WIDE, NARROW = (1440, 900), (390, 844)

@@ -141,6 +141,13 @@ const reductionsRoute = createRoute({
   component: lazyRouteComponent(() => import("@/features/run/reductions/reductions-tab"), "ReductionsTab"),
 });
 
+const mediaRoute = createRoute({
+  getParentRoute: () => runRoute,
+  path: "/media",
+  validateSearch: reductionsSearch,
+  component: lazyRouteComponent(() => import("@/features/run/media/media-tab"), "MediaTab"),
+});
+
 const metricsRoute = createRoute({
   getParentRoute: () => runRoute,
   path: "/metrics",
@@ -204,6 +211,7 @@ const routeTree = rootRoute.addChildren([
     metricsRoute,
     placementRoute,
     reductionsRoute,
+    mediaRoute,
     throughputRoute,
     logsRoute,
     timeRoute,

@@ -3,8 +3,13 @@ import { Icon } from "@/components/ui/icons";
 import { gapSentence } from "./gaps";
 import { gapsQuery } from "./queries";
 
+interface GapNoteProps {
+  runId: string;
+  what: "log" | "metrics" | "reduction" | "media";
+}
+
 /** Says what is missing from a view; nothing where it is whole. */
-export function GapNote({ runId, what }: { runId: string; what: "log" | "metrics" | "reduction" }) {
+export function GapNote({ runId, what }: GapNoteProps) {
   const { data: lost } = useQuery(gapsQuery(runId));
   const sentence = lost && gapSentence(lost, what);
   if (!sentence) return null;

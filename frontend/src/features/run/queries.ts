@@ -15,6 +15,7 @@ export const runKeys = {
   /** Apart from the values: each new one would ask for all names again. */
   metricNames: (id: string) => ["metric names", id] as const,
   reductions: (id: string) => [...keys.run(id), "reductions"] as const,
+  media: (id: string) => [...keys.run(id), "media"] as const,
   checkpoints: (id: string) => [...keys.run(id), "checkpoints"] as const,
   gaps: (id: string) => [...keys.run(id), "gaps"] as const,
   /** A recorded reduction never changes, so no event asks for it again. */

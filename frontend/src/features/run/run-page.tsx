@@ -57,6 +57,7 @@ function LivePage({ run }: { run: SteadyRun }) {
             { label: "Metrics", link: { to: "/runs/$runId/metrics", params } },
             { label: "Placement", link: { to: "/runs/$runId/placement", params } },
             { label: "Reductions", link: { to: "/runs/$runId/reductions", params } },
+            { label: "Media", link: { to: "/runs/$runId/media", params } },
             { label: "Logs", link: { to: "/runs/$runId/logs", params } },
             { label: "Time", link: { to: "/runs/$runId/time", params } },
             ...(run.plan ? [{ label: "Plan", link: { to: "/runs/$runId/plan" as const, params } }] : []),

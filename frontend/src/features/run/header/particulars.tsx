@@ -15,6 +15,7 @@ export function Particulars({ run }: { run: SteadyRun }) {
   const now = useNow();
   const parameters = Object.entries(run.parameters);
   const labels = Object.entries(run.labels);
+  const summary = Object.entries(run.summary ?? {});
   return (
     <dl className="grid grid-cols-[auto_1fr] items-start gap-x-4 gap-y-0.5 text-xs max-sm:max-h-32 max-sm:overflow-y-auto">
       {run.state === "SUCCEEDED" && (
@@ -25,6 +26,18 @@ export function Particulars({ run }: { run: SteadyRun }) {
           >
             <LineText text={JSON.stringify(run.result)} />
           </code>
+        </Line>
+      )}
+      {summary.length > 0 && (
+        <Line name="Summary">
+          <span className="flex min-h-5 flex-wrap items-center gap-x-4" data-testid="run-summary">
+            {summary.map(([name, value]) => (
+              <code className="break-all" key={name}>
+                <span className="text-muted">{name}=</span>
+                <LineText text={String(value)} />
+              </code>
+            ))}
+          </span>
         </Line>
       )}
       <Line name="Program">
