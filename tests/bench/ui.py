@@ -109,7 +109,7 @@ def _fill(deployment: Deployment, program: Path) -> World:
 
 def _measure(deployment: Deployment, world: World) -> dict[str, Any]:
     before = os.getloadavg()
-    path = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])))
+    path = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome", "chromium-headless-shell"])))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
         entry = _entry_kb(browser, deployment)
