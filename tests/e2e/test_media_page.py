@@ -7,6 +7,7 @@ from playwright.sync_api import Page, expect
 from e2e.conftest import Screenshots
 from e2e.pages import THEMES, follow, open_settled
 from e2e.seen import TIMEOUT_MS, connect
+from e2e.test_pages import axe_violations
 from support.deployment import Deployment
 from support.programs import Programs
 
@@ -67,6 +68,7 @@ def test_all_that_was_logged_is_shown_and_moves_with_the_step(
 def _take(page: Page, screenshots: Screenshots) -> None:
     for theme in THEMES:
         follow(page, theme)
+        assert axe_violations(page) == []
         screenshots.take(page, f"media-{theme}.png", full_page=True)
     page.set_viewport_size({"width": 390, "height": 844})
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
