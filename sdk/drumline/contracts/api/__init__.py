@@ -31,6 +31,7 @@ from drumline.contracts.api.plans import Plan, PlanComparison, PlanDifference, P
 from drumline.contracts.api.programs import (
     Bundle,
     BundleSource,
+    BundleUpload,
     FieldChange,
     FileChange,
     Job,
@@ -148,6 +149,7 @@ __all__ = [
     "BulkState",
     "Bundle",
     "BundleSource",
+    "BundleUpload",
     "CancelRequest",
     "Checkpoint",
     "ChipLink",
