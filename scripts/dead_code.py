@@ -32,6 +32,7 @@ CALLED_BY = {
     "autogen": "Alembic, by place", "DashboardHook": "hatchling, by scripts/hatch_build.py in pyproject",
     "Homes type_name verbose render_broken_contract": "import-linter, by pyproject",
     "format_commands": "click, for help", "all_at": "users: of run.reductions(name), which the snapshot has as a call",
+    "histograms": "users: of run.media(), which the snapshot has as a call",
     "_repr_mimebundle_ include exclude": "notebooks", "writable": "io", "DataFrame": "type checkers, in quotes",
     "never_nl log_errors case_sensitive": "RE2, of its options",
     "multiple_results tree_flatten tree_unflatten __jax_array__ _check_if_deleted": "JAX",

@@ -61,10 +61,13 @@ class Dashboard:
         return ReductionPage(page, session)
 
 
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell")
+
+
 @contextmanager
 def dashboard() -> Iterator[Dashboard]:
     """Raises TraceError where there is no Chromium."""
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
         raise TraceError("no Chromium on PATH: make .venv/.chromium installs one")
     with sync_playwright() as playwright:

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from drumline.errors import (
         APIError,
         DrumlineError,
+        MediaError,
         RunCancelledError,
         RunFailedError,
         ServerUnreachableError,
         WaitTimeoutError,
     )
     from drumline.job import RunContext, RunStopping
+    from drumline.media import Histogram, Image, Table, Text
     from drumline.resources.plans import Plan
     from drumline.resources.runs import Run
 
@@ -30,6 +32,9 @@ __all__ = [
     "Client",
     "Config",
     "DrumlineError",
+    "Histogram",
+    "Image",
+    "MediaError",
     "Plan",
     "Run",
     "RunCancelledError",
@@ -37,16 +42,22 @@ __all__ = [
     "RunFailedError",
     "RunStopping",
     "ServerUnreachableError",
+    "Table",
+    "Text",
     "WaitTimeoutError",
 ]
 
 _MODULES = {
     "Client": "drumline.client",
     "Config": "drumline.config",
+    "Histogram": "drumline.media",
+    "Image": "drumline.media",
     "Plan": "drumline.resources.plans",
     "Run": "drumline.resources.runs",
     "RunContext": "drumline.job",
     "RunStopping": "drumline.job",
+    "Table": "drumline.media",
+    "Text": "drumline.media",
 }
 
 

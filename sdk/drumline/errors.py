@@ -12,6 +12,7 @@ DrumlineError                     base of all
 │       ├── BadParameterError
 │       └── OptionError           an option of a submission or of a call
 ├── MissingExtraError             an extra of the package is not installed (an ImportError too)
+├── MediaError                    run.log or run.summary takes no such value (a ValueError too)
 ├── UnsupportedStrategyError      the engine has nothing for this strategy or option
 ├── ServerUnreachableError        no answer from the server
 ├── StreamError                   the live stream sent what no server of ours sends
@@ -110,6 +111,10 @@ class BadParameterError(ParameterError):
 
 class OptionError(ParameterError):
     """An argument of the SDK, or an option of a submission, has a value that it cannot have; `name` is its name."""
+
+
+class MediaError(DrumlineError, ValueError):
+    """A histogram, image, text, table or value of the summary that is beyond a bound, or is none."""
 
 
 class UnsupportedStrategyError(DrumlineError):

@@ -10,6 +10,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from pydantic import JsonValue
 
+from drumline.media import Media, Summary
+
 Scalar = Any
 """A number, or anything with one element: a NumPy or JAX array. Any: this module must not import either."""
 
@@ -42,12 +44,19 @@ class RunContext(Protocol):
     def should_stop(self) -> bool:
         """Whether the run was asked to stop: save what is needed and return."""
 
-    def log(self, *, step: int, **scalars: Scalar) -> None:
-        """Records scalars under their names. Device arrays are welcome: they are fetched later, nothing blocks.
+    def log(self, *, step: int, **values: Scalar | Media) -> None:
+        """Records scalars, and `drumline.Histogram`, `Image`, `Text` and `Table`, under their names.
 
-        Raises ValueError for a negative step, TypeError for a value of more than one element, RunStopping after a
+        Device arrays are welcome: they are fetched later, nothing blocks. Either all of a call is recorded or nothing.
+
+        Raises ValueError for a negative step and for an array that was donated or deleted, TypeError for a scalar of
+        more than one element, MediaError for what is beyond a bound of `drumline.contracts.media`, RunStopping after a
         cancel.
         """
+
+    @property
+    def summary(self) -> Summary:
+        """Values that stand for the run: `run.summary["best"] = 0.9`. Of each name the last one is kept and shown."""
 
     def set_total_steps(self, total: int) -> None:
         """Says how many steps there will be, so that progress has an end."""

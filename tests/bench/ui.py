@@ -107,9 +107,13 @@ def _fill(deployment: Deployment, program: Path) -> World:
         return World(deployment.url, large.id, batch.id)
 
 
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell")
+"""Whole ones first, as users have them."""
+
+
 def _measure(deployment: Deployment, world: World) -> dict[str, Any]:
     before = os.getloadavg()
-    path = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])))
+    path = next(filter(None, map(shutil.which, BROWSERS)))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
         entry = _entry_kb(browser, deployment)

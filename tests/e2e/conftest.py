@@ -69,8 +69,10 @@ def empty_deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deplo
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """The system's Chromium."""
-    path = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])))
+    """Chromium, if it is there without windows, which draw and cost as much as the page."""
+    path = next(
+        filter(None, map(shutil.which, ["chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"]))
+    )
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=_FLAGS)
         yield browser

@@ -1,6 +1,8 @@
 """A server that has as much of everything as one answer can show: what reading costs others is tried on it."""
 
+import base64
 import io
+import random
 import zipfile
 from collections.abc import Sequence
 from functools import partial
@@ -24,6 +26,7 @@ from drumline_server.storage.models import Member as MemberRow
 from drumline_server.storage.models.base import insert_rows
 from support.core import GANG, Member, submission_body
 from support.edge import EdgeServer
+from support.pictures import gray_png
 
 V1 = "/api/v1"
 HOSTS, DEVICES_OF_HOST = 100, 40
@@ -239,6 +242,7 @@ class LargeWorld:
             ]
             member.send(*events)
         self._tell_non_finite(member)
+        self._tell_media(member)
         device = self.core.devices()[0].id
         variable = partial(
             member.event, "variable", shape=[1] * 8, dtype="float32", synchronization="on_write", aggregation="mean"
@@ -272,6 +276,23 @@ class LargeWorld:
             names = [f"{_TEXT}{number}" for number in range(start, start + PAGE)]
             member.send(*(odd(name=name, replicas=replicas[:16]) for name in names))
 
+    def _tell_media(self, member: Member) -> None:
+        """The largest of each kind, and as many names and steps as one process may log."""
+        told = partial(member.event, "media", step=0)
+        table = {"kind": "table", "columns": ["c" * 10] * 10, "rows": [[0.123456789] * 10] * 1_000}
+        png = base64.b64encode(_noise_png()).decode()
+        member.send(told(name="table", value=table), told(name="text", value={"kind": "text", "text": "\x01" * 65_536}))
+        member.send(told(name="image", value={"kind": "image", "png": png}))
+        bins = {"kind": "histogram", "counts": [2**40] * 64, "min": -0.123456789, "max": 1e300, "count": 2**46}
+        small = {"kind": "text", "text": "x"}
+        member.send(*(member.event("media", name="weights", step=step, value=bins) for step in range(4_000)))
+        member.send(*(member.event("media", name="m", step=step, value=small) for step in range(4_000)))
+        member.send(*(told(name=f"{_TEXT[:190]}{number}", value=small) for number in range(PAGE)))
+        path = f"{V1}/runs/{self.names['told']}/media/at"
+        for kind in ("table", "image"):
+            found = self.client.get(path, params={"name": kind, "kind": kind}).json()["id"]
+            self.names[kind] = f"{self.names['told']}/media/{found}"
+
     def _tell_metrics(self, member: Member, now: str) -> None:
         columns = 80
         names = [f"metric-{name}" for name in range(NAMES)] * columns
@@ -279,6 +300,11 @@ class LargeWorld:
             steps = [batch * columns + number // NAMES for number in range(len(names))]
             values = [number / 7 for number in range(len(names))]
             member.send(member.event("metrics", names=names, steps=steps, times=[now] * len(names), values=values))
+
+
+def _noise_png() -> bytes:
+    """An image as large as one may be, nearly: noise is not compressed."""
+    return gray_png(720, 720, random.Random(0).randbytes(720 * 720))
 
 
 def _copy_batch(session: Session) -> None:

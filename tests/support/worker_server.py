@@ -23,10 +23,7 @@ from drumline.contracts.plans import ProbeState
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import Limits
 from drumline.contracts.states import TERMINAL_MEMBER
-from drumline.contracts.worker_api import (
-    DeviceCheck,
-    DeviceCheckReports,
-)
+from drumline.contracts.worker_api import DeviceCheck, DeviceCheckReports
 from drumline_server.lifecycle import finish
 from drumline_server.lifecycle.guard import lock_member
 from drumline_server.scheduling.dispatch import schedule
@@ -68,7 +65,7 @@ class WorkerServer(Heard):
             "time_scale": time_scale,
         }
         """What workers are told as they register, whatever the server's settings are."""
-        self.enrolment_token = ""
+        self.enrolment_token = self.admin_token = ""
         self.tell_fenced = True
         """Whether heartbeat replies name fenced members; without, only refused writes tell."""
         self.drain = False
@@ -121,6 +118,7 @@ class WorkerServer(Heard):
         serving = edge_server(self._database_url, self._data_dir, setup, **_SETTINGS)
         edge = self._edge = self._running.enter_context(serving)
         self._core, self._port, self._admin = edge.core, httpx2.URL(edge.url).port or 0, edge.admin
+        self.admin_token = edge.admin_token
         edge.layer.listeners.append(self.note)
         edge.layer.change("POST", "/worker/register", lambda _, reply: {**reply, **self.terms})
         edge.layer.change("POST", "/worker/heartbeat", self._change_reply)

@@ -58,7 +58,7 @@ class Both:
 
 Filter = Comparison | Not | Both
 
-GROUPS = ("params", "result", "labels", "last", "min", "max")
+GROUPS = ("params", "result", "summary", "labels", "last", "min", "max")
 """What stands before the dot in a field's name; a bare name is a column of the run or the last value of a metric."""
 
 

@@ -21,6 +21,7 @@ from drumline_server.services.explain import warnings_of, why_waiting
 from drumline_server.services.explain_start import explain, rules_of
 from drumline_server.services.run_lists import ListQuery, RunList, field_values
 from drumline_server.storage import runs
+from drumline_server.storage.fields import read_summary
 from drumline_server.storage.history import lock_run
 from drumline_server.storage.models import Attempt, Host, Member, Run, RunEvent, principal_in, set_principal
 from drumline_server.storage.notifications import notify
@@ -261,7 +262,8 @@ def _view(session: Session, run: Run, why: api.Why | None) -> api.Run:
     spec = jobs.view_version(runs.version_of(session, run), run.job_name)
     whole = view_run(run, spec, why, warnings_of(session, run))
     until = deleted_from(session, run)
-    return whole.model_copy(update={"deleted_from": None if until is None else from_micros(until)})
+    known = {"deleted_from": None if until is None else from_micros(until), "summary": read_summary(session, run)}
+    return whole.model_copy(update=known)
 
 
 def list_attempts(

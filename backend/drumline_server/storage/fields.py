@@ -107,6 +107,31 @@ def result_fields(result: JsonValue, not_finite: Mapping[str, str]) -> dict[str,
     return {**found, **{name: number_value(value) for name, value in odd.items() if name in found}}
 
 
+_SUMMARY = "summary."
+
+
+def summary_fields(values: Mapping[str, float | str]) -> dict[str, FieldValue]:
+    """Of the summary that a program sets: names hold dots as they are, texts are short enough to be kept whole."""
+    return {
+        f"{_SUMMARY}{name}": text_value(value) if isinstance(value, str) else number_value(value)
+        for name, value in values.items()
+    }
+
+
+def read_summary(session: Session, run: Run) -> dict[str, int | float | str]:
+    """What the run's programs set, by name."""
+    query = (
+        select(Field.name, RunField.kind, RunField.number, RunField.text)
+        .join(RunField, RunField.field_id == Field.id)
+        .where(RunField.run == run.number, Field.name.startswith(_SUMMARY))
+        .order_by(Field.name)
+    )
+    return {
+        name.removeprefix(_SUMMARY): FieldValue(kind, number, text).plain()
+        for name, kind, number, text in session.execute(query)
+    }
+
+
 def _flatten(value: object, name: str) -> Iterator[tuple[str, FieldValue]]:
     """Every value with its name. No deeper than JSON of ours is."""
     if isinstance(value, Mapping):

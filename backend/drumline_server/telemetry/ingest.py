@@ -32,7 +32,7 @@ from drumline_server.lifecycle.guard import (
 from drumline_server.lifecycle.status_events import TelemetryWrite
 from drumline_server.storage.models import PlacementRecord, VariableRecord
 from drumline_server.storage.models.base import insert_or_ignore
-from drumline_server.telemetry import gaps, logs, metric_rows, non_finite, reductions, times
+from drumline_server.telemetry import gaps, logs, media, metric_rows, non_finite, reductions, times
 
 
 def store_checkpoints(write: TelemetryWrite, events: Sequence[CheckpointEvent]) -> None:
@@ -110,6 +110,8 @@ _STORES: dict[str, Store] = {
     "variable": store_variables,
     "log": logs.store_logs,
     "metrics": metric_rows.store_metrics,
+    "media": media.store_media,
+    "summary": media.store_summary,
     "reduction": reductions.store_reductions,
     "non_finite": non_finite.store_non_finite,
     "checkpoint": store_checkpoints,

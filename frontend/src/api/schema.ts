@@ -895,6 +895,126 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{run_id}/media": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Media
+         * @description Names and kinds of what was logged, with their steps: of the attempt named, else of the run as it counts.
+         */
+        get: operations["list_media"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run_id}/media/at": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Media At
+         * @description The newest value at a step or before it, else the first one; without a step the newest of all.
+         */
+        get: operations["get_media_at"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run_id}/media/histograms": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Histograms
+         * @description Histograms of one name over all steps.
+         */
+        get: operations["list_histograms"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run_id}/media/values": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Media Values
+         * @description The values under one name by step, each with its id.
+         */
+        get: operations["list_media_values"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run_id}/media/{media_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Media
+         * @description One value: a histogram, a text or a table with what it holds, of an image its size.
+         */
+        get: operations["get_media"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run_id}/media/{media_id}/png": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Image
+         * @description An image as PNG.
+         */
+        get: operations["get_image"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run_id}/metrics": {
         parameters: {
             query?: never;
@@ -2785,7 +2905,7 @@ export interface components {
          */
         EventBatch: {
             /** Events */
-            events: (components["schemas"]["StateEvent"] | components["schemas"]["PlacementEvent"] | components["schemas"]["VariableEvent"] | components["schemas"]["ProgressEvent"] | components["schemas"]["MetricsEvent"] | components["schemas"]["ReductionEvent"] | components["schemas"]["NonFiniteEvent"] | components["schemas"]["LogEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["RestoredEvent"] | components["schemas"]["TimeEvent"] | components["schemas"]["GapEvent"] | components["schemas"]["ResultEvent"])[];
+            events: (components["schemas"]["StateEvent"] | components["schemas"]["PlacementEvent"] | components["schemas"]["VariableEvent"] | components["schemas"]["ProgressEvent"] | components["schemas"]["MetricsEvent"] | components["schemas"]["MediaEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReductionEvent"] | components["schemas"]["NonFiniteEvent"] | components["schemas"]["LogEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["RestoredEvent"] | components["schemas"]["TimeEvent"] | components["schemas"]["GapEvent"] | components["schemas"]["ResultEvent"])[];
             /** Fence */
             fence: number;
             /** First Seq */
@@ -2890,7 +3010,7 @@ export interface components {
              * What
              * @enum {string}
              */
-            what: "log" | "metrics" | "reduction" | "spool" | "result";
+            what: "log" | "metrics" | "reduction" | "media" | "spool" | "result";
         };
         /**
          * GapEvent
@@ -2925,7 +3045,7 @@ export interface components {
              * What
              * @enum {string}
              */
-            what: "log" | "metrics" | "reduction" | "spool";
+            what: "log" | "metrics" | "reduction" | "media" | "spool";
         };
         /**
          * GridSweep
@@ -3039,6 +3159,49 @@ export interface components {
              * @default []
              */
             unwanted_plans: string[];
+        };
+        /**
+         * HistogramSteps
+         * @description Histograms of one name over steps, as many as can be drawn: evenly chosen, the first and the last among them.
+         */
+        HistogramSteps: {
+            /** Histograms */
+            histograms: components["schemas"]["HistogramValue"][];
+            /** Name */
+            name: string;
+            /** Steps */
+            steps: number[];
+            /** Values */
+            values: number;
+        };
+        /**
+         * HistogramValue
+         * @description How the values of an array are spread: bins of equal width from the least to the greatest finite one.
+         */
+        HistogramValue: {
+            /** Count */
+            count: number;
+            /** Counts */
+            counts: number[];
+            /**
+             * Inf Count
+             * @default 0
+             */
+            inf_count: number;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "histogram";
+            /** Max */
+            max: number | null;
+            /** Min */
+            min: number | null;
+            /**
+             * Nan Count
+             * @default 0
+             */
+            nan_count: number;
         };
         /**
          * Host
@@ -3180,6 +3343,19 @@ export interface components {
             fix: string;
             /** Message */
             message: string;
+        };
+        /**
+         * ImageValue
+         * @description A picture as PNG, in base64.
+         */
+        ImageValue: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "image";
+            /** Png */
+            png: string;
         };
         /**
          * Job
@@ -3571,6 +3747,129 @@ export interface components {
             run: string;
             /** Segments */
             segments: components["schemas"]["LogSegment"][];
+        };
+        /**
+         * MediaEntry
+         * @description One value as a row of a list.
+         */
+        MediaEntry: {
+            /** At */
+            at: string;
+            /** Attempt */
+            attempt: string;
+            /** Height */
+            height?: number | null;
+            /** Id */
+            id: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "histogram" | "image" | "text" | "table";
+            /** Name */
+            name: string;
+            /** Rank */
+            rank: number;
+            /** Run */
+            run: string;
+            /** Size Bytes */
+            size_bytes: number;
+            /** Step */
+            step: number;
+            /** Width */
+            width?: number | null;
+        };
+        /**
+         * MediaEvent
+         * @description A histogram, image, text or table that was logged under a name.
+         */
+        MediaEvent: {
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "media";
+            /** Name */
+            name: string;
+            /** Seq */
+            seq: number;
+            /** Step */
+            step: number;
+            /** Value */
+            value: components["schemas"]["HistogramValue"] | components["schemas"]["ImageValue"] | components["schemas"]["TextValue"] | components["schemas"]["TableValue"];
+        };
+        /**
+         * MediaSeries
+         * @description Values of one kind under one name, over steps.
+         */
+        MediaSeries: {
+            /** First Step */
+            first_step: number;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "histogram" | "image" | "text" | "table";
+            /** Last Step */
+            last_step: number;
+            /** Name */
+            name: string;
+            /** Values */
+            values: number;
+        };
+        /**
+         * MediaValue
+         * @description One value whole. An image has its PNG at `/runs/{run}/media/{id}/png`.
+         */
+        MediaValue: {
+            /** At */
+            at: string;
+            /** Attempt */
+            attempt: string;
+            /** Height */
+            height?: number | null;
+            histogram?: components["schemas"]["HistogramValue"] | null;
+            /** Id */
+            id: string;
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "histogram" | "image" | "text" | "table";
+            /** Name */
+            name: string;
+            /** Next Step */
+            next_step?: number | null;
+            /**
+             * Nth
+             * @default 1
+             */
+            nth: number;
+            /**
+             * Of
+             * @default 1
+             */
+            of: number;
+            /** Previous Step */
+            previous_step?: number | null;
+            /** Rank */
+            rank: number;
+            /** Run */
+            run: string;
+            /** Size Bytes */
+            size_bytes: number;
+            /** Step */
+            step: number;
+            table?: components["schemas"]["TableValue"] | null;
+            /** Text */
+            text?: string | null;
+            /** Width */
+            width?: number | null;
         };
         /**
          * Member
@@ -4108,6 +4407,21 @@ export interface components {
             x: number[];
         };
         /**
+         * OddCell
+         * @description A cell whose number JSON does not have; `None` stands in its place.
+         */
+        OddCell: {
+            /** Column */
+            column: number;
+            /** Row */
+            row: number;
+            /**
+             * Value
+             * @enum {string}
+             */
+            value: "NaN" | "Infinity" | "-Infinity";
+        };
+        /**
          * OneDeviceSpec
          * @description Everything on one device (`OneDeviceStrategy`).
          */
@@ -4273,6 +4587,20 @@ export interface components {
         Page_LedgerSum_: {
             /** Items */
             items: components["schemas"]["LedgerSum"][];
+            /** Next */
+            next?: string | null;
+        };
+        /** Page[MediaEntry] */
+        Page_MediaEntry_: {
+            /** Items */
+            items: components["schemas"]["MediaEntry"][];
+            /** Next */
+            next?: string | null;
+        };
+        /** Page[MediaSeries] */
+        Page_MediaSeries_: {
+            /** Items */
+            items: components["schemas"]["MediaSeries"][];
             /** Next */
             next?: string | null;
         };
@@ -5658,6 +5986,10 @@ export interface components {
             state: components["schemas"]["RunState"];
             /** Strategy */
             strategy: string;
+            /** Summary */
+            summary?: {
+                [key: string]: number | string;
+            };
             /** Version */
             version: number;
             wait?: components["schemas"]["Wait"] | null;
@@ -6137,6 +6469,32 @@ export interface components {
             sentence: string;
         };
         /**
+         * SummaryEvent
+         * @description Values of the run's summary; later ones of a name replace it.
+         */
+        SummaryEvent: {
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "summary";
+            /** Numbers */
+            numbers?: {
+                [key: string]: number;
+            };
+            /** Seq */
+            seq: number;
+            /** Texts */
+            texts?: {
+                [key: string]: string;
+            };
+        };
+        /**
          * SweepSubmit
          * @description Body of `POST /runs:sweep`: one run whose parameters are varied.
          */
@@ -6149,6 +6507,39 @@ export interface components {
             run: components["schemas"]["RunSubmit"];
             /** Sweep */
             sweep: components["schemas"]["GridSweep"] | components["schemas"]["ListSweep"] | components["schemas"]["RandomSweep"];
+        };
+        /**
+         * TableValue
+         * @description Rows of cells under names of columns.
+         */
+        TableValue: {
+            /** Columns */
+            columns: string[];
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "table";
+            /**
+             * Not Finite
+             * @default []
+             */
+            not_finite: components["schemas"]["OddCell"][];
+            /** Rows */
+            rows: (boolean | number | string | null)[][];
+        };
+        /**
+         * TextValue
+         * @description A text, shown as it is.
+         */
+        TextValue: {
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "text";
+            /** Text */
+            text: string;
         };
         /**
          * TimeEvent
@@ -6645,6 +7036,8 @@ export type GapEvent = components['schemas']['GapEvent'];
 export type GridSweep = components['schemas']['GridSweep'];
 export type Heartbeat = components['schemas']['Heartbeat'];
 export type HeartbeatReply = components['schemas']['HeartbeatReply'];
+export type HistogramSteps = components['schemas']['HistogramSteps'];
+export type HistogramValue = components['schemas']['HistogramValue'];
 export type Host = components['schemas']['Host'];
 export type HostFailure = components['schemas']['HostFailure'];
 export type HostSliceInput = components['schemas']['HostSlice-Input'];
@@ -6652,6 +7045,7 @@ export type HostSliceOutput = components['schemas']['HostSlice-Output'];
 export type HostTrouble = components['schemas']['HostTrouble'];
 export type HostWarningInput = components['schemas']['HostWarning-Input'];
 export type HostWarningOutput = components['schemas']['HostWarning-Output'];
+export type ImageValue = components['schemas']['ImageValue'];
 export type Job = components['schemas']['Job'];
 export type JobChange = components['schemas']['JobChange'];
 export type JobSpec = components['schemas']['JobSpec'];
@@ -6672,6 +7066,10 @@ export type LogSegment = components['schemas']['LogSegment'];
 export type LoginCode = components['schemas']['LoginCode'];
 export type LoginRequest = components['schemas']['LoginRequest'];
 export type Logs = components['schemas']['Logs'];
+export type MediaEntry = components['schemas']['MediaEntry'];
+export type MediaEvent = components['schemas']['MediaEvent'];
+export type MediaSeries = components['schemas']['MediaSeries'];
+export type MediaValue = components['schemas']['MediaValue'];
 export type Member = components['schemas']['Member'];
 export type MemberAck = components['schemas']['MemberAck'];
 export type MemberEnd = components['schemas']['MemberEnd'];
@@ -6696,6 +7094,7 @@ export type NonFiniteEvent = components['schemas']['NonFiniteEvent'];
 export type NonFiniteReplica = components['schemas']['NonFiniteReplica'];
 export type NonFinites = components['schemas']['NonFinites'];
 export type NumberedPoints = components['schemas']['NumberedPoints'];
+export type OddCell = components['schemas']['OddCell'];
 export type OneDeviceSpec = components['schemas']['OneDeviceSpec'];
 export type Outcome = components['schemas']['Outcome'];
 export type OutcomeMetric = components['schemas']['OutcomeMetric'];
@@ -6712,6 +7111,8 @@ export type PageJobChange = components['schemas']['Page_JobChange_'];
 export type PageJobVersion = components['schemas']['Page_JobVersion_'];
 export type PageJob = components['schemas']['Page_Job_'];
 export type PageLedgerSum = components['schemas']['Page_LedgerSum_'];
+export type PageMediaEntry = components['schemas']['Page_MediaEntry_'];
+export type PageMediaSeries = components['schemas']['Page_MediaSeries_'];
 export type PageMetricName = components['schemas']['Page_MetricName_'];
 export type PageReductionSummary = components['schemas']['Page_ReductionSummary_'];
 export type PageRunEvent = components['schemas']['Page_RunEvent_'];
@@ -6807,7 +7208,10 @@ export type StreamHint = components['schemas']['StreamHint'];
 export type SubmittedBatch = components['schemas']['SubmittedBatch'];
 export type SubmittedRun = components['schemas']['SubmittedRun'];
 export type Suggestion = components['schemas']['Suggestion'];
+export type SummaryEvent = components['schemas']['SummaryEvent'];
 export type SweepSubmit = components['schemas']['SweepSubmit'];
+export type TableValue = components['schemas']['TableValue'];
+export type TextValue = components['schemas']['TextValue'];
 export type TimeEvent = components['schemas']['TimeEvent'];
 export type TimeLane = components['schemas']['TimeLane'];
 export type TimePiece = components['schemas']['TimePiece'];
@@ -8488,6 +8892,220 @@ export interface operations {
                 };
                 content: {
                     "application/x-ndjson": components["schemas"]["LogSearchPart"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_media: {
+        parameters: {
+            query?: {
+                attempt?: string | null;
+                /** @description `next` of the page before; the first page without. */
+                cursor?: string | null;
+                /** @description Items on the page. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_MediaSeries_"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_media_at: {
+        parameters: {
+            query: {
+                name: string;
+                kind: "histogram" | "image" | "text" | "table";
+                step?: number | null;
+                /** @description Which one of its step. */
+                nth?: number;
+                attempt?: string | null;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MediaValue"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_histograms: {
+        parameters: {
+            query: {
+                name: string;
+                /** @description At most so many, evenly chosen over the steps. */
+                most?: number;
+                attempt?: string | null;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HistogramSteps"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_media_values: {
+        parameters: {
+            query: {
+                name: string;
+                kind: "histogram" | "image" | "text" | "table";
+                attempt?: string | null;
+                /** @description `next` of the page before; the first page without. */
+                cursor?: string | null;
+                /** @description Items on the page. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_MediaEntry_"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_media: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run_id: string;
+                media_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MediaValue"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_image: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run_id: string;
+                media_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "image/png": string;
                 };
             };
             /** @description An error, told in words and with a code. */

@@ -6,6 +6,7 @@ from pydantic import Field, JsonValue, SkipValidation, StringConstraints, model_
 
 from drumline.contracts.base import AtMost, Contract, Finite, NameColumn, Reply, Text, TimeColumn, Timestamp
 from drumline.contracts.ids import CheckpointId, DeviceId, IncarnationId
+from drumline.contracts.media import MAX_SUMMARY_NAME, MAX_SUMMARY_NAMES, MAX_SUMMARY_TEXT_BYTES, MediaContent
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spent import Spent
 from drumline.contracts.storable import MAX_NOT_FINITE, MAX_PLACE, NotFinite, not_finite_in
@@ -108,6 +109,29 @@ class MetricsEvent(_Event):
     steps: Annotated[tuple[Step, ...], Field(fail_fast=True), AtMost(MAX_POINTS)]
     times: Annotated[TimeColumn, AtMost(MAX_POINTS)]
     values: Annotated[tuple[float, ...], Field(fail_fast=True), AtMost(MAX_POINTS)]
+
+
+class MediaEvent(_Event):
+    """A histogram, image, text or table that was logged under a name."""
+
+    kind: Literal["media"] = "media"
+    name: MetricName
+    step: Step
+    value: MediaContent
+
+
+_SummaryName = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_SUMMARY_NAME)]
+
+
+class SummaryEvent(_Event):
+    """Values of the run's summary; later ones of a name replace it."""
+
+    kind: Literal["summary"] = "summary"
+    numbers: Annotated[dict[_SummaryName, float], AtMost(MAX_SUMMARY_NAMES)] = Field(default_factory=dict)
+    texts: Annotated[
+        dict[_SummaryName, Annotated[Text, StringConstraints(max_length=MAX_SUMMARY_TEXT_BYTES)]],
+        AtMost(MAX_SUMMARY_NAMES),
+    ] = Field(default_factory=dict)
 
 
 class ArraySummary(Contract):
@@ -219,7 +243,7 @@ class GapEvent(_Event):
     """Something is lost at this place of the stream: what and how much; 0 bytes where that is not known."""
 
     kind: Literal["gap"] = "gap"
-    what: Literal["log", "metrics", "reduction", "spool"]
+    what: Literal["log", "metrics", "reduction", "media", "spool"]
     count: Annotated[int, Field(ge=1, lt=2**53)]
     size_bytes: Annotated[int, Field(ge=0, lt=2**53)] = 0
     detail: Annotated[Text, StringConstraints(max_length=500)] = ""
@@ -253,6 +277,8 @@ WorkerEvent = Annotated[
     | VariableEvent
     | ProgressEvent
     | MetricsEvent
+    | MediaEvent
+    | SummaryEvent
     | ReductionEvent
     | NonFiniteEvent
     | LogEvent

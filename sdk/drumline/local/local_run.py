@@ -11,7 +11,9 @@ from pydantic import JsonValue
 from drumline.checkpoints.run_checkpoints import RunCheckpoints
 from drumline.contracts.storable import unstorable_text
 from drumline.job import Scalar
+from drumline.local.media import Taken, check_alive, take
 from drumline.local.stop_request import StopRequest
+from drumline.media import Media, Summary
 from drumline.progress import Progress
 
 SHOWN_EVERY_S = 0.25
@@ -40,6 +42,7 @@ class LocalRun:
         self._logged: tuple[int, dict[str, Scalar]] | None = None
         self._shown_at = self._began_at = time.monotonic()
         self._first_step: int | None = None
+        self._summary = Summary()
 
     @property
     def id(self) -> str:
@@ -66,12 +69,19 @@ class LocalRun:
         """As `RunContext.next_step`."""
         return self._checkpoints.next_step
 
-    def log(self, *, step: int, **scalars: Scalar) -> None:
-        """As `RunContext.log`; shown at most four times a second, so that most values never leave their device."""
+    @property
+    def summary(self) -> Summary:
+        """As `RunContext.summary`; nobody keeps it."""
+        return self._summary
+
+    def log(self, *, step: int, **values: Scalar | Media) -> None:
+        """As `RunContext.log`; shown at most four times a second, so that most values never leave their device.
+
+        What is no scalar is checked, and shown nowhere.
+        """
         self.stop_request.raise_if_due()
         step = whole_number("run.log", "step", step)
-        for name, value in scalars.items():
-            check_scalar(name, value)
+        scalars, _ = sort_out(values)
         if self._first_step is None:
             self._first_step, self._began_at = step, time.monotonic()
         if time.monotonic() - self._shown_at >= SHOWN_EVERY_S:
@@ -120,12 +130,35 @@ def whole_number(call: str, name: str, value: Any) -> int:
     return number
 
 
-def check_scalar(name: str, value: Scalar) -> None:
-    """Raises ValueError for a name that no metric can have, TypeError unless `value` has exactly one element."""
+def sort_out(values: Mapping[str, Scalar | Media]) -> tuple[dict[str, Scalar], dict[str, Taken]]:
+    """The scalars, and the rest as it is now; all of it is checked before any of it is recorded.
+
+    Raises as `check_scalar` and `drumline.local.media.take`.
+    """
+    scalars: dict[str, Scalar] = {}
+    taken: dict[str, Taken] = {}
+    for name, value in values.items():
+        if isinstance(value, Media):
+            check_name(name)
+            taken[name] = take(name, value)
+        else:
+            check_scalar(name, value)
+            scalars[name] = value
+    return scalars, taken
+
+
+def check_name(name: str) -> None:
+    """Raises ValueError for a name that nothing that is logged can have."""
     if not 0 < len(name) <= MAX_NAME:
         raise ValueError(f"run.log takes names of 1 to {MAX_NAME} characters; {name[:20]!r} has {len(name)}")
     if flaw := unstorable_text(name):
         raise ValueError(f"run.log got the name {name!a}, which {flaw}")
+
+
+def check_scalar(name: str, value: Scalar) -> None:
+    """Raises ValueError as `check_name`, and for a donated array; TypeError unless it has exactly one element."""
+    check_name(name)
+    check_alive(name, value)
     size = getattr(value, "size", 1)
     if size != 1 or not hasattr(value, "__float__"):
         shape = getattr(value, "shape", None)

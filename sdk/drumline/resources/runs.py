@@ -18,6 +18,7 @@ from drumline.contracts.stacks import RunStacks
 from drumline.contracts.states import TERMINAL_RUN, RunState
 from drumline.resources import notebook
 from drumline.resources.frames import read_points, save_points
+from drumline.resources.media import Media
 from drumline.resources.reductions import Reductions
 from drumline.resources.run_events import CutCallback, stream_events
 from drumline.resources.run_logs import (
@@ -268,6 +269,19 @@ class Run:
         Of one attempt by id, else of the run without what was rolled back.
         """
         return Reductions(self._transport, self.id, f"{self._path}/reductions", name, attempt)
+
+    def media(self, *, attempt: str | None = None) -> Media:
+        """Its histograms, images, texts and tables: `run.media().at("weights", step=10).histogram`.
+
+        Of one attempt by id, else of the run without what was rolled back.
+        """
+        return Media(self._transport, self.id, f"{self._path}/media", attempt)
+
+    @property
+    def summary(self) -> dict[str, int | float | str]:
+        """What its program set by `run.summary`, as last known; NaN and infinities as floats."""
+        odd = ("NaN", "Infinity", "-Infinity")
+        return {name: float(value) if value in odd else value for name, value in self.details.summary.items()}
 
     def mark(
         self,

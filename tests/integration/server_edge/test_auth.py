@@ -34,7 +34,13 @@ def filled(path: str) -> str:
     values = {"run_id": new_id("run"), "member_id": new_id("mem"), "token_id": new_id("tok"), "number": "1"}
     values |= {"host_id": new_id("hst"), "device_id": new_id("dev"), "plan_id": new_id("pln")}
     values |= {"batch_id": new_id("bat"), "bulk_id": new_id("blk"), "webhook_id": new_id("whk")}
-    values |= {"reduction_id": new_id("red"), "sha256": f"sha256:{'0' * 64}", "name": "digits", "form": "csv"}
+    values |= {
+        "reduction_id": new_id("red"),
+        "media_id": new_id("med"),
+        "sha256": f"sha256:{'0' * 64}",
+        "name": "digits",
+        "form": "csv",
+    }
     return re.sub(r"{(\w+)}", lambda match: values[match[1]], path)
 
 
@@ -199,7 +205,8 @@ def test_things_of_another_project_are_not_there(any_server: EdgeServer) -> None
     stranger = any_server.client(any_server.token("admin", any_server.core.add_project("other")))
 
     shown = ("", "/placement", "/reductions", "/reductions/names", "/logs", "/logs/raw", "/events")
-    for path in (*shown, "/metrics", "/metrics/names", "/metrics/groups", "/metrics.csv"):
+    media = ("/media", "/media/at?name=x&kind=image", "/media/values?name=x&kind=image", "/media/histograms?name=x")
+    for path in (*shown, *media, "/metrics", "/metrics/names", "/metrics/groups", "/metrics.csv"):
         answer = stranger.get(f"/api/v1/runs/{run.id}{path}")
         assert answer.status_code == 404, path
     assert stranger.get("/api/v1/runs:metrics", params={"runs": run.id, "names": "loss"}).status_code == 404

@@ -170,10 +170,10 @@ def _refused_event(record: Record) -> bytes:
     """What is sent in the place of an event that the server refuses: the loss of what it held."""
     payload = record.payload or b"{}"
     held = json.loads(payload)
-    if held.get("kind") == "gap":
+    if held.get("kind") == "gap" and held["what"] != "media":  # which a server of the release before does not know
         return payload
-    what = held.get("kind") if held.get("kind") in ("log", "metrics", "reduction") else "spool"
-    count = len(held["names"]) if what == "metrics" else 1
+    what = held["kind"] if held.get("kind") in ("log", "metrics", "reduction", "media") else "spool"
+    count = len(held["names"]) if what == "metrics" else held.get("count", 1)
     size = len(held["text"].encode()) if what == "log" else len(payload)
     return _gap(record.seq, what, count, size, "the server refused this event")
 

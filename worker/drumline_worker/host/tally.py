@@ -9,7 +9,7 @@ import mmap
 from drumline_worker.host.phase_times import PhaseTimes
 
 _COUNTER_BYTES = 8
-_VALUES, _REDUCTIONS, _STEPS, _PROGRAM = range(4)
+_VALUES, _REDUCTIONS, _STEPS, _PROGRAM, _MEDIA = range(5)
 _MOST = 2**53 - 1
 
 
@@ -20,7 +20,7 @@ class Tally:
     """
 
     def __init__(self) -> None:
-        shared = mmap.mmap(-1, 4 * _COUNTER_BYTES)  # anonymous, hence shared with forks
+        shared = mmap.mmap(-1, 5 * _COUNTER_BYTES)  # anonymous, hence shared with forks
         self._counts = memoryview(shared).cast("Q")
         self.times = PhaseTimes()
         """What its time goes into."""
@@ -32,6 +32,10 @@ class Tally:
     def count_reduction(self) -> None:
         """As `count_value`."""
         self._counts[_REDUCTIONS] += 1
+
+    def count_media(self) -> None:
+        """As `count_value`, of a histogram, image, text or table."""
+        self._counts[_MEDIA] += 1
 
     def note_dispatch(self, step: int, program: int) -> None:
         """That call of `strategy.run` runs the program that was told as the `program`-th, from 1."""
@@ -51,6 +55,11 @@ class Tally:
     def values(self) -> int:
         """Values logged so far."""
         return self._counts[_VALUES]
+
+    @property
+    def media(self) -> int:
+        """Histograms, images, texts and tables logged so far."""
+        return self._counts[_MEDIA]
 
     @property
     def reductions(self) -> int:

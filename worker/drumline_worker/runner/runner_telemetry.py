@@ -3,15 +3,18 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
 from drumline.distribute.observe import ReductionRecord, StepRecord
 from drumline.distribute.observe.non_finite import NonFinite, WatchedResult, WatchedStep
+from drumline.local.media import Taken
+from drumline.media import SummaryValue
 from drumline_worker.host.tally import Tally
 from drumline_worker.runner.channel import Channel
+from drumline_worker.runner.media_reports import UNREADABLE, MediaReports, begin_copies
 from drumline_worker.runner.non_finite_reports import NonFiniteReports
 from drumline_worker.runner.reduction_fields import reduction_fields, size_of
 from drumline_worker.runner.step_numbers import Numbered, StepNumbers
@@ -28,8 +31,6 @@ POINTS_PER_EVENT = 500
 _LOOK_AGAIN_S = 1.0
 """How often who waits looks whether the sending thread is still there: without a shim it has ended."""
 _RATES = frozenset({"steps_per_s", "examples_per_s"})
-_UNREADABLE = (RuntimeError, TypeError, ValueError, OverflowError)
-"""What reading an array can raise: it was donated to a later step, its computation failed, it is no real number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ class Telemetry:
         self._points: deque[_Point] = deque()
         self._steps: StepNumbers[ReductionRecord | NonFinite | _Speed] = StepNumbers()
         self._non_finite = NonFiniteReports(channel)
+        self._media = MediaReports(channel, self._tally)
         self._non_finite_numbered: list[Numbered[NonFinite]] = []
         self._reductions: deque[Numbered[ReductionRecord]] = deque()
         self._reduction_bytes = 0
@@ -103,6 +105,24 @@ class Telemetry:
         with self._changed:
             self._await_room(lambda: len(self._points) < MAX_POINTS)
             self._add_point(_Point(name, step, time.time_ns() // 1_000, value))
+            self._wake()
+
+    def check_media(self, logged: Mapping[str, Taken]) -> None:
+        """Raises MediaError where the program has logged as much beside numbers as one may."""
+        with self._changed:
+            self._media.check_room(logged)
+
+    def media(self, name: str, step: int, taken: Taken) -> None:
+        """A histogram, image, text or table, possibly still on a device."""
+        with self._changed:
+            self._await_room(lambda: self._media.has_room(taken.nbytes))
+            self._media.add(name, step, taken)
+            self._wake()
+
+    def summary(self, values: Mapping[str, SummaryValue]) -> None:
+        """Values of the run's summary."""
+        with self._changed:
+            self._media.set_summary(values)
             self._wake()
 
     def name_step(self, step: int) -> None:
@@ -282,6 +302,7 @@ class Telemetry:
             non_finite, self._non_finite_numbered = self._non_finite_numbered, []
             points, self._points = self._points, deque()
             reductions, self._reductions = self._reductions, deque()
+            logged, summary = self._media.take()
             self._reduction_bytes -= sum(size_of(one.record) for one in reductions)
             self._dirty, self._hurried = self._non_finite.is_waiting, False
             flush = self._flushes_wanted
@@ -290,6 +311,7 @@ class Telemetry:
         for one in non_finite:
             self._non_finite.send(one)
         self._send_reductions(reductions)
+        self._media.send(logged, summary)
         self._send_points(points)
         with self._changed:
             self._flushes_done = flush
@@ -316,20 +338,21 @@ class Telemetry:
             one = reductions.popleft()
             try:
                 fields = {**reduction_fields(one.record), "step": one.step, "call": one.call}
-            except _UNREADABLE:
+            except UNREADABLE:
                 self._channel.send("gap", what="reduction", count=1)
             else:
                 self._channel.send_fields(fields)
 
     def _send_points(self, points: deque[_Point]) -> None:
         """Sends the points in their order, and a gap in the place of those whose value is gone or no float."""
+        begin_copies(point.value for point in points)
         some: list[tuple[_Point, float]] = []
         lost = 0
         while points:
             point = points.popleft()
             try:
                 number = point.number()
-            except _UNREADABLE:
+            except UNREADABLE:
                 self._send_columns(some)
                 some, lost = [], lost + 1
                 continue

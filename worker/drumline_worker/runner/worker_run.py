@@ -12,8 +12,9 @@ from drumline.checkpoints.store import Committed
 from drumline.contracts.spent import Spent
 from drumline.contracts.worker_api import ResumePoint
 from drumline.job import Scalar
-from drumline.local.local_run import check_scalar, whole_number
+from drumline.local.local_run import sort_out, whole_number
 from drumline.local.stop_request import StopRequest
+from drumline.media import Media, Summary
 from drumline_worker.host.phase_times import PhaseTimes
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.runner_telemetry import Telemetry
@@ -42,6 +43,7 @@ class WorkerRun:
         self._stop_request = stop_request
         self._times = times
         self._parameters: Mapping[str, JsonValue] = MappingProxyType({})
+        self._summary = Summary(telemetry.summary)
 
     @property
     def id(self) -> str:
@@ -63,13 +65,21 @@ class WorkerRun:
         """Whether the run was asked to stop."""
         return self._stop_request.is_requested
 
-    def log(self, *, step: int, **scalars: Scalar) -> None:
+    @property
+    def summary(self) -> Summary:
+        """As `RunContext.summary`."""
+        return self._summary
+
+    def log(self, *, step: int, **values: Scalar | Media) -> None:
         """As `RunContext.log`; the values are read from their devices on another thread."""
         self._stop_request.raise_if_due()
         step = whole_number("run.log", "step", step)
-        for name, value in scalars.items():
-            check_scalar(name, value)
+        scalars, media = sort_out(values)
+        if media:
+            self._telemetry.check_media(media)
         self._ticker.advance()
+        for name, taken in media.items():
+            self._telemetry.media(name, step, taken)
         for name, value in scalars.items():
             self._telemetry.point(name, step, value)
         self._telemetry.name_step(step)

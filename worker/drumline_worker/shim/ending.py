@@ -189,6 +189,7 @@ class Finish:
         intake.drain()  # only now: as long as anything lives it may write more
         output.close()
         self._report_loss("metrics", logged.values - self._inbox.values, "value", output)
+        self._report_loss("media", logged.media - self._inbox.media, "media value", output)
         self._report_loss("reduction", logged.reductions - self._inbox.reductions, "reduction", output)
         return released
 

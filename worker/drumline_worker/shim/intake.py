@@ -17,6 +17,7 @@ from drumline.contracts.events import (
     MAX_RESULT_MARKS_BYTES,
     CheckpointEvent,
     GapEvent,
+    MediaEvent,
     MetricsEvent,
     ProgressEvent,
     ReductionEvent,
@@ -40,6 +41,8 @@ _FROM_PROGRAM = frozenset(
         "variable",
         "progress",
         "metrics",
+        "media",
+        "summary",
         "reduction",
         "non_finite",
         "checkpoint",
@@ -61,7 +64,7 @@ class Inbox:
         self._checkpoint_seqs: list[int] = []
         self._output = output
         self._decoder = Decoder(MAX_MESSAGE_BYTES)
-        self.values = self.reductions = 0
+        self.values = self.reductions = self.media = 0
         """How many came, those included of which it was said that they are lost."""
         self.has_result = False
         self.failure: Failure | None = None
@@ -142,6 +145,10 @@ class Inbox:
             self.values += len(event.names)
         elif isinstance(event, ReductionEvent):
             self.reductions += 1
+        elif isinstance(event, MediaEvent):
+            self.media += 1
+        elif isinstance(event, GapEvent) and event.what == "media":
+            self.media += event.count
         elif isinstance(event, GapEvent) and event.what == "metrics":
             self.values += event.count
         elif isinstance(event, GapEvent) and event.what == "reduction":

@@ -17,7 +17,7 @@ _RESUME = 15 / 16
 """Of either cap: so far it is emptied before the program resumes, or it would stop and start with every segment."""
 _BLANK = b'{"seq":1'
 """How every event begins until its seq is known."""
-_KEPT_AT_ANY_COST = frozenset({"state", "placement", "checkpoint", "restored", "gap", "result", "time"})
+_KEPT_AT_ANY_COST = frozenset({"state", "placement", "checkpoint", "restored", "gap", "result", "summary", "time"})
 """Few and small, and what a run is known by."""
 
 
@@ -178,7 +178,7 @@ def _what(event: WorkerEvent) -> str | None:
     """What a gap event calls the loss of `event`; None for what is kept at any cost."""
     if event.kind in _KEPT_AT_ANY_COST:
         return None
-    return event.kind if event.kind in ("log", "metrics", "reduction") else "spool"
+    return event.kind if event.kind in ("log", "metrics", "reduction", "media") else "spool"
 
 
 def _keep_or_gap(what: str | None, events: list[_Waiting]) -> list[bytes]:

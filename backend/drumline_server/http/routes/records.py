@@ -1,4 +1,4 @@
-"""What a run shows of itself but its metrics: placement, reductions, output, checkpoints."""
+"""What a run shows of itself but its metrics: placement, reductions, output, media, checkpoints."""
 
 from collections.abc import AsyncIterator
 from typing import Annotated
@@ -7,8 +7,9 @@ from fastapi import Query, Response
 from fastapi.responses import StreamingResponse
 
 from drumline.contracts import api
-from drumline.contracts.events import Name
-from drumline.contracts.ids import AttemptId, MemberId, ReductionId, RunId
+from drumline.contracts.events import MetricName, Name
+from drumline.contracts.ids import AttemptId, MediaId, MemberId, ReductionId, RunId
+from drumline.contracts.media import MediaKind
 from drumline.contracts.records import RECORDS_MEDIA_TYPE
 from drumline_server.http.dependencies import (
     DEFAULT_PAGE,
@@ -19,11 +20,12 @@ from drumline_server.http.dependencies import (
     ReaderDep,
     api_router,
 )
-from drumline_server.http.json_bodies import in_pieces
+from drumline_server.http.json_bodies import cut, in_pieces
 from drumline_server.lifecycle import checkpoints
-from drumline_server.telemetry import gaps, logs, non_finite, placement, reductions
+from drumline_server.telemetry import gaps, logs, media, non_finite, placement, reductions
 from drumline_server.telemetry.log_search import LogQuery, find_sources
 from drumline_server.telemetry.log_search_child import MAX_PATTERN
+from drumline_server.telemetry.media import Series
 
 router = api_router("/runs/{run_id}", tags=["telemetry"])
 
@@ -166,6 +168,99 @@ async def download_logs(
     output: AsyncIterator[bytes] = logs.raw_output(app.database, found)
     headers = {"Content-Disposition": f'attachment; filename="{run_id}.log"', "Content-Security-Policy": _SANDBOX}
     return StreamingResponse(output, media_type="text/plain; charset=utf-8", headers=headers)
+
+
+@router.get("/media")
+async def list_media(
+    *,
+    run_id: RunId,
+    principal: ReaderDep,
+    _: KnownQuery,
+    app: AppDep,
+    attempt: AttemptId | None = None,
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_PAGE,
+) -> api.Page[api.MediaSeries]:
+    """Names and kinds of what was logged, with their steps: of the attempt named, else of the run as it counts."""
+    return await app.database.read(
+        lambda session: media.list_series(session, principal.project_id, run_id, attempt, cursor=cursor, limit=limit)
+    )
+
+
+@router.get("/media/values")
+async def list_media_values(
+    *,
+    run_id: RunId,
+    name: MetricName,
+    kind: MediaKind,
+    principal: ReaderDep,
+    _: KnownQuery,
+    app: AppDep,
+    attempt: AttemptId | None = None,
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_PAGE,
+) -> api.Page[api.MediaEntry]:
+    """The values under one name by step, each with its id."""
+    series = Series(name, kind, attempt)
+    return await app.database.read(
+        lambda session: media.list_entries(session, principal.project_id, run_id, series, cursor=cursor, limit=limit)
+    )
+
+
+@router.get("/media/at")
+async def get_media_at(
+    *,
+    run_id: RunId,
+    name: MetricName,
+    kind: MediaKind,
+    principal: ReaderDep,
+    _: KnownQuery,
+    app: AppDep,
+    step: Step = None,
+    nth: Annotated[int, Query(ge=1, le=10_000, description="Which one of its step.")] = 1,
+    attempt: AttemptId | None = None,
+) -> api.MediaValue:
+    """The newest value at a step or before it, else the first one; without a step the newest of all."""
+    series = Series(name, kind, attempt)
+    return await app.database.read(
+        lambda session: media.read_at(session, principal.project_id, run_id, series, step=step, nth=nth)
+    )
+
+
+@router.get("/media/histograms", response_model=api.HistogramSteps)
+async def list_histograms(
+    *,
+    run_id: RunId,
+    name: MetricName,
+    principal: ReaderDep,
+    _: KnownQuery,
+    app: AppDep,
+    most: Annotated[int, Query(ge=2, le=200, description="At most so many, evenly chosen over the steps.")] = 100,
+    attempt: AttemptId | None = None,
+) -> Response:
+    """Histograms of one name over all steps."""
+    series = Series(name, "histogram", attempt)
+    found = await app.database.read(
+        lambda session: media.read_histograms(session, principal.project_id, run_id, series, most=most)
+    )
+    return in_pieces(found, "histograms")
+
+
+@router.get("/media/{media_id}")
+async def get_media(run_id: RunId, media_id: MediaId, principal: ReaderDep, app: AppDep) -> api.MediaValue:
+    """One value: a histogram, a text or a table with what it holds, of an image its size."""
+    return await app.database.read(lambda session: media.get_value(session, principal.project_id, run_id, media_id))
+
+
+@router.get(
+    "/media/{media_id}/png",
+    response_class=Response,
+    responses={200: {"content": {"image/png": {"schema": {"type": "string", "format": "binary"}}}}},
+)
+async def get_image(run_id: RunId, media_id: MediaId, principal: ReaderDep, app: AppDep) -> Response:
+    """An image as PNG."""
+    png = await app.database.read(lambda session: media.get_png(session, principal.project_id, run_id, media_id))
+    return cut(png, "image/png", {"Content-Security-Policy": _SANDBOX})
 
 
 @router.get("/gaps")

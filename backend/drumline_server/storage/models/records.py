@@ -184,6 +184,39 @@ class ReductionKind(Base):
     last_step: Mapped[int]
 
 
+class Media(Base):
+    """A histogram, image, text or table that a program logged. `content` is a PNG, or compressed JSON of the others."""
+
+    __tablename__ = "media"
+    __table_args__ = (
+        UniqueConstraint("member_id", "seq"),
+        Index("ix_media_run_id_name_kind_step", "run_id", "name", "kind", "attempt_id", "step", "id"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    attempt_id: Mapped[str]
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"))
+    seq: Mapped[int]
+    nth: Mapped[int]
+    """Its place among all that its member logged, from 1; `total_bytes`: of the content up to it."""
+    total_bytes: Mapped[int]
+    kind: Mapped[str]
+    name: Mapped[str]
+    step: Mapped[int]
+    rank: Mapped[int]
+    """Its member's."""
+    size_bytes: Mapped[int]
+    """Of the content as it is stored."""
+    width: Mapped[int | None]
+    """Of an image, in pixels."""
+    height: Mapped[int | None]
+    logged_at: Mapped[int]
+    """By its host's clock."""
+    content: Mapped[bytes] = mapped_column(deferred=True)
+
+
 class NonFiniteRecord(Base):
     """The first reduction of a name, as one member saw it, whose result was NaN or infinite."""
 

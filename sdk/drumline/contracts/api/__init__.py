@@ -26,6 +26,7 @@ from drumline.contracts.api.fleet import (
     StreamHint,
 )
 from drumline.contracts.api.ledger import Ledger, LedgerLine, LedgerPlace, LedgerSum, TimeLane, TimePiece
+from drumline.contracts.api.media import HistogramSteps, MediaEntry, MediaSeries, MediaValue
 from drumline.contracts.api.pages import MAX_PAGE, Page
 from drumline.contracts.api.plans import Plan, PlanComparison, PlanDifference, Probe
 from drumline.contracts.api.programs import (
@@ -164,6 +165,7 @@ __all__ = [
     "FieldKind",
     "FileChange",
     "Gap",
+    "HistogramSteps",
     "Host",
     "HostFailure",
     "HostSlice",
@@ -183,6 +185,9 @@ __all__ = [
     "LoginCode",
     "LoginRequest",
     "Logs",
+    "MediaEntry",
+    "MediaSeries",
+    "MediaValue",
     "Member",
     "MetricGap",
     "MetricGroup",

@@ -195,6 +195,8 @@ class Run(RunSummary):
     why: Why | None
     """Set while the run waits; the answer to a submission does not wait to find out."""
     result: JsonValue
+    summary: dict[str, int | float | str] = Field(default_factory=dict)
+    """What the program set by `run.summary`; NaN and infinities by the names that JSON of ours has for them."""
     last_event: int
     """The run's newest event; watch the stream from here."""
     rerun_of: RunId | None = None
