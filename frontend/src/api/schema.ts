@@ -7199,6 +7199,8 @@ export interface operations {
     list_batches: {
         parameters: {
             query?: {
+                /** @description Part of the name, in any case. */
+                q?: string;
                 /** @description `next` of the page before; the first page without. */
                 cursor?: string | null;
                 /** @description Items on the page. */
@@ -7694,6 +7696,8 @@ export interface operations {
     list_jobs: {
         parameters: {
             query?: {
+                /** @description Part of the name, in any case. */
+                q?: string;
                 /** @description `next` of the page before; the first page without. */
                 cursor?: string | null;
                 /** @description Items on the page. */
