@@ -7235,6 +7235,8 @@ export interface operations {
     list_batches: {
         parameters: {
             query?: {
+                /** @description Part of the name, in any case. */
+                q?: string;
                 /** @description `next` of the page before; the first page without. */
                 cursor?: string | null;
                 /** @description Items on the page. */
@@ -7801,6 +7803,8 @@ export interface operations {
     list_jobs: {
         parameters: {
             query?: {
+                /** @description Part of the name, in any case. */
+                q?: string;
                 /** @description `next` of the page before; the first page without. */
                 cursor?: string | null;
                 /** @description Items on the page. */
