@@ -31,19 +31,17 @@ from drumline.contracts.spec import (
 )
 from drumline.contracts.states import RunState
 from drumline.contracts.sweeps import BatchSubmit, GridSweep, SweepSpec, SweepSubmit
-from drumline.errors import NotFoundError
 from drumline.program import PackedProgram
 from drumline.resources.batches import Batch, batch_body
 from drumline.resources.jobs import Job, job_path
 from drumline.resources.plans import Plan, make_plan
 from drumline.resources.run_lists import RunLists
 from drumline.resources.runs import Run, submit_run
+from drumline.resources.uploads import upload_program
 from drumline.resources.webhooks import Webhooks
 from drumline.strategy_options import parse_strategy
 
 Acted = TypeVar("Acted", api.Host, api.Device)
-ASK_FIRST_BYTES = 2**20
-"""A larger bundle is uploaded only if the server does not have it."""
 MAX_NAME = 63
 
 
@@ -128,7 +126,7 @@ class Client(RunLists):
         chosen = program.find(packed.entrypoints, options.get("entrypoint"))
         checked = program.check_parameters(chosen, options.get("parameters") or {})
         request = self._request(packed, chosen, checked, options)
-        self._upload(packed, request.job.program.bundle)
+        upload_program(self._transport, packed.packed, request.job.program.bundle)
         return request
 
     def plan(
@@ -200,7 +198,7 @@ class Client(RunLists):
         with typed_errors():
             spec = GridSweep(parameters={k: list(v) for k, v in sweep.items()}) if isinstance(sweep, Mapping) else sweep
             body = SweepSubmit(name=batch_name, run=request, sweep=spec)
-        self._upload(packed, request.job.program.bundle)
+        upload_program(self._transport, packed.packed, request.job.program.bundle)
         return self._post_batch("/runs:sweep", Body.of(body), idempotency_key)
 
     def batch(self, batch_id: str) -> Batch:
@@ -366,18 +364,6 @@ class Client(RunLists):
         key = idempotency_key or uuid.uuid4().hex
         answer = self._transport.post(path, api.SubmittedBatch, body, key=key)
         return Batch(self._transport, answer.batch, answer.warnings)
-
-    def _upload(self, program: PackedProgram, sha256: str) -> None:
-        if len(program.packed) > ASK_FIRST_BYTES and self._has_bundle(sha256):
-            return
-        self._transport.send("POST", "/bundles", Body(program.packed, "application/zip"), repeatable=True)
-
-    def _has_bundle(self, sha256: str) -> bool:
-        try:
-            self._transport.send("GET", f"/bundles/{quote(sha256, safe=':')}")
-        except NotFoundError:
-            return False
-        return True
 
 
 def _pack(source: str | Path | PackedProgram, parameters: object) -> PackedProgram:

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,7 @@ _FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+WHOLE = ("chromium", "chromium-browser", "google-chrome")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +68,35 @@ def empty_deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deplo
         deployment.stop()
 
 
+Launch = Callable[..., Browser]
+
+
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """Chromium, if it is there without windows, which draw and cost as much as the page."""
-    path = next(
-        filter(None, map(shutil.which, ["chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"]))
-    )
+def launch() -> Iterator[Launch]:
+    """Starts the first browser that is there of those that are named."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=_FLAGS)
-        yield browser
-        browser.close()
+        started: list[Browser] = []
+
+        def start(*names: str) -> Browser:
+            path = next(filter(None, map(shutil.which, names)))
+            started.append(playwright.chromium.launch(executable_path=path, args=_FLAGS))
+            return started[-1]
+
+        yield start
+        for browser in started:
+            browser.close()
+
+
+@pytest.fixture(scope="session")
+def browser(launch: Launch) -> Browser:
+    """Chromium, if it is there without windows, which draw and cost as much as the page."""
+    return launch("chromium-headless-shell", *WHOLE)
+
+
+@pytest.fixture(scope="session")
+def whole_browser(launch: Launch) -> Browser:
+    """Chromium with all that it has: the one without windows grants no notifications."""
+    return launch(*WHOLE)
 
 
 @pytest.fixture

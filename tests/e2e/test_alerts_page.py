@@ -76,10 +76,12 @@ def test_an_address_that_is_refused_says_why_and_keeps_what_was_typed(browser: B
         expect(page.get_by_label("Address")).to_have_value("https://10.0.0.1/x")
 
 
-def test_of_two_tabs_one_tells_that_a_run_of_mine_failed(browser: Browser, telling: Deployment, tmp_path: Path) -> None:
+def test_of_two_tabs_one_tells_that_a_run_of_mine_failed(
+    whole_browser: Browser, telling: Deployment, tmp_path: Path
+) -> None:
     program = tmp_path / "broken.py"
     program.write_text("def main(run):\n    raise ValueError('no')\n")
-    context = browser.new_context(permissions=["notifications"])
+    context = whole_browser.new_context(permissions=["notifications"])
     try:
         tabs = _two_tabs(context, telling)
         tabs[0].get_by_role("button", name="Tell me in this browser").click()

@@ -50,6 +50,9 @@ class Proxy:
         self._is_cut = False
         self._needle: bytes | None = None
         self._lies: dict[bytes, bytes] = {}
+        self._breaks: list[int] = []
+        self.passed = 0
+        """Bytes that reached the server."""
         self.lost = threading.Event()
         """The answer that `lose_answer_to` waits for was lost."""
         self._loop = asyncio.new_event_loop()
@@ -82,6 +85,10 @@ class Proxy:
     def answer_instead(self, needle: bytes, answer: bytes) -> None:
         """Requests with `needle` in them never reach the server, and get this answer."""
         self._call(lambda: self._lies.update({needle: answer}))
+
+    def break_after(self, *counts: int) -> None:
+        """Ends the line once so many bytes went to the server, and the line after that, and so on."""
+        self._call(lambda: self._breaks.extend(counts))
 
     def close(self) -> None:
         """Ends it for good."""
@@ -128,6 +135,8 @@ class Proxy:
         with suppress(OSError):
             while piece := await source.read(_PIECE):
                 await self._flow[way].wait()
+                if way is Direction.TO_SERVER and self._is_broken_by(piece):
+                    break
                 lie = self._lie_for(piece) if way is Direction.TO_SERVER else None
                 if lie is not None:
                     line.client.write(lie)
@@ -141,6 +150,15 @@ class Proxy:
                 await sink.drain()
         await self._flow[way].wait()  # the end of a connection is news too, and held with the rest
         line.end()
+
+    def _is_broken_by(self, piece: bytes) -> bool:
+        self.passed += len(piece)
+        if self._breaks:
+            self._breaks[0] -= len(piece)
+            if self._breaks[0] < 0:
+                del self._breaks[0]
+                return True
+        return False
 
     def _lie_for(self, piece: bytes) -> bytes | None:
         return next((answer for needle, answer in self._lies.items() if needle in piece), None)

@@ -176,15 +176,19 @@ def _add_middleware(app: Application) -> None:
 
 
 def _body_pace(settings: Settings, path: str) -> Pace:
-    if path == f"{API}/bundles":
+    if _takes_bundle(path):
         return Pace(settings.upload_idle_s, settings.upload_bytes_per_s, settings.upload_window_s)
     return Pace(settings.body_timeout_s)
+
+
+def _takes_bundle(path: str) -> bool:
+    return path == f"{API}/bundles" or (path.startswith(f"{API}/bundles/") and path.endswith("/upload"))
 
 
 def _body_limit(settings: Settings, path: str) -> int:
     if path == f"{API}/sessions":
         return LOGIN_BODY_BYTES
-    if path == f"{API}/bundles":
+    if _takes_bundle(path):
         return settings.bundle_bytes
     if path == f"{API}/runs:batch":
         return settings.batch_body_bytes

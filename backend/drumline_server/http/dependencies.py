@@ -13,7 +13,8 @@ from fastapi.routing import APIRoute
 from pydantic import SecretStr
 from starlette.requests import HTTPConnection
 
-from drumline.contracts.api import MAX_PAGE
+from drumline.contracts.api import MAX_FIELD_NAME, MAX_PAGE
+from drumline.contracts.base import Text
 from drumline.contracts.suggestions import nearest
 from drumline.contracts.worker_api import KEY_HEADER
 from drumline_server.base import credentials
@@ -161,6 +162,7 @@ Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Items on the page."
 CursorText = Annotated[
     str | None, Query(max_length=MAX_CURSOR, description="`next` of the page before; the first page without.")
 ]
+Contains = Annotated[Text, Query(max_length=MAX_FIELD_NAME, description="Part of the name, in any case.")]
 LARGE = Depends(hold_large)
 EXPORT = Depends(hold_export)
 AppDep = Annotated[AppState, Depends(app_state)]

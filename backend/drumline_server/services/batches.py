@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from pydantic import JsonValue
-from sqlalchemy import func, select, tuple_, update
+from sqlalchemy import func, or_, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
@@ -41,9 +41,13 @@ def find_batch(session: Session, project_id: str, batch_id: str) -> Batch | None
     return batch if batch is not None and batch.project_id == project_id else None
 
 
-def batches_before(session: Session, project_id: str, before: tuple[int, str] | None, limit: int) -> Sequence[Batch]:
-    """Up to `limit` batches older than the (created_at, id) `before`, newest first."""
+def batches_before(
+    session: Session, project_id: str, before: tuple[int, str] | None, limit: int, *, contains: str = ""
+) -> Sequence[Batch]:
+    """Up to `limit` batches older than the (created_at, id) `before`, newest first; `contains` as in `list_batches`."""
     query = select(Batch).where(Batch.project_id == project_id)
+    if contains:
+        query = query.where(or_(*(each.icontains(contains, autoescape=True) for each in (Batch.name, Batch.id))))
     if before is not None:
         query = query.where(tuple_(Batch.created_at, Batch.id) < tuple_(*before))
     return session.scalars(query.order_by(Batch.created_at.desc(), Batch.id.desc()).limit(limit)).all()
@@ -101,13 +105,15 @@ _HINT = (
 )
 
 
-def list_batches(session: Session, project_id: str, *, cursor: str | None, limit: int) -> api.Page[api.Batch]:
-    """A page of batches, newest first."""
+def list_batches(
+    session: Session, project_id: str, *, cursor: str | None, limit: int, contains: str = ""
+) -> api.Page[api.Batch]:
+    """A page of batches, newest first, of those whose name or id holds `contains`."""
     before = None
     if cursor:
         created_at, batch_id = decode_cursor(cursor, int, str)
         before = (int(created_at), str(batch_id))
-    rows = batches_before(session, project_id, before, limit + 1)
+    rows = batches_before(session, project_id, before, limit + 1, contains=contains)
     states, left = states_of(session, [batch.id for batch in rows]), _left_to_cancel(session, rows)
     return page_of(
         rows,

@@ -15,7 +15,7 @@ from drumline.contracts import api
 from drumline.contracts.problems import FieldProblem, ProblemCode
 from drumline.errors import BundleError
 from drumline_server.base.clock import Clock
-from drumline_server.base.errors import DrumlineError, NotFoundError, TooMuchToReadError
+from drumline_server.base.errors import DrumlineError, InvalidRequestError, NotFoundError, TooMuchToReadError
 from drumline_server.lifecycle.bundles import gone, name_bundle, needs_renewal, renew_bundle
 from drumline_server.lifecycle.guard import require_host
 from drumline_server.services.bundle_child import Comparison
@@ -56,6 +56,10 @@ class ProjectBundles:
     quota_bytes: int
     by: api.PrincipalRef
     clock: Clock
+
+    def owner(self, caller: str) -> str:
+        """Whose unfinished bundles those are that a caller sends to the project."""
+        return f"{self.project_id} {caller}"
 
     async def admit(self, digest: str, size_bytes: int) -> None:
         """Raises DrumlineError where the bundle may not be stored."""
@@ -106,6 +110,77 @@ async def receive(project: ProjectBundles, upload: Upload, caller: str) -> api.B
         await _fill(project.blobs, file, upload)
         digest = await asyncio.to_thread(_finish_file, file, upload.filename if kind in _PYTHON else None)
         return await judge(project, file, digest, caller)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A request body that holds the bytes of a bundle of `size_bytes` from `offset` on, as many as come."""
+
+    sha256: str
+    offset: int
+    size_bytes: int
+    chunks: AsyncIterator[bytes]
+
+
+async def show_upload(project: ProjectBundles, sha256: str, caller: str) -> api.BundleUpload:
+    """How far the bundle has come: in part, or whole, and then it is there for a while."""
+    try:
+        stored = await show_bundle(project.database, project.project_id, sha256, now=project.clock.now())
+        return api.BundleUpload(sha256=sha256, received_bytes=stored.size_bytes, bundle=stored)
+    except NotFoundError:
+        return api.BundleUpload(sha256=sha256, received_bytes=project.blobs.received(project.owner(caller), sha256))
+
+
+async def receive_piece(project: ProjectBundles, piece: Piece, caller: str) -> api.BundleUpload:
+    """Keeps what comes, also where the request is cut off; stores the bundle once it is whole.
+
+    Raises DrumlineError: conflict where the piece does not begin where the last one ended; rate_limited where another
+    request sends the same; payload_too_large, bad_bundle, unavailable, as `receive`.
+    """
+    await project.admit(piece.sha256, piece.size_bytes)
+    with project.blobs.unfinished(project.owner(caller), piece.sha256) as file:
+        received = file.seek(0, 2)
+        if piece.offset != received:
+            raise DrumlineError(
+                ProblemCode.CONFLICT,
+                f"The piece begins at byte {piece.offset}; {received} have come of the bundle.",
+                hint=f"Send it from byte {received} on.",
+                context={"received_bytes": received},
+            )
+        received = await _add_piece(project.blobs, file, piece)
+        if received < piece.size_bytes:
+            return api.BundleUpload(sha256=piece.sha256, received_bytes=received)
+        try:
+            stored = await _judge_whole(project, file, piece, caller)
+        except DrumlineError as error:
+            if error.code not in (ProblemCode.RATE_LIMITED, ProblemCode.UNAVAILABLE):  # it will be refused again
+                Path(file.name).unlink(missing_ok=True)
+            raise
+        Path(file.name).unlink(missing_ok=True)
+        return api.BundleUpload(sha256=piece.sha256, received_bytes=received, bundle=stored)
+
+
+async def _add_piece(blobs: BlobStore, file: BinaryIO, piece: Piece) -> int:
+    received = piece.offset
+    async for chunk in piece.chunks:
+        received += len(chunk)
+        if received > piece.size_bytes:
+            raise InvalidRequestError("size", f"{piece.size_bytes} bytes were announced, and more came")
+        blobs.require_room()
+        file.write(chunk)
+    return received
+
+
+async def _judge_whole(project: ProjectBundles, file: BinaryIO, piece: Piece, caller: str) -> api.Bundle:
+    file.seek(0)
+    digest = await asyncio.to_thread(bundle.digest, file)
+    if digest != piece.sha256:
+        raise DrumlineError(
+            ProblemCode.BAD_BUNDLE,
+            f"The {piece.size_bytes} bytes that came are {digest}, not {piece.sha256}.",
+            hint="Send the bundle again, from its first byte.",
+        )
+    return await judge(project, file, digest, caller)
 
 
 async def judge(project: ProjectBundles, file: BinaryIO, digest: str, caller: str) -> api.Bundle:
@@ -222,17 +297,22 @@ async def compare_bundles(
     return Comparison.model_validate_json(await reading.read(task, caller))
 
 
+def too_large(limit_bytes: int) -> DrumlineError:
+    """The refusal of a bundle that is larger than the server takes."""
+    return DrumlineError(
+        ProblemCode.PAYLOAD_TOO_LARGE,
+        f"The bundle is larger than {limit_bytes} bytes.",
+        hint="Leave out what the program does not need to run; bring data by other ways.",
+        context={"limit_bytes": limit_bytes},
+    )
+
+
 async def _fill(blobs: BlobStore, file: BinaryIO, upload: Upload) -> None:
     received = 0
     async for chunk in upload.chunks:
         received += len(chunk)
         if received > upload.limit_bytes:
-            raise DrumlineError(
-                ProblemCode.PAYLOAD_TOO_LARGE,
-                f"The bundle is larger than {upload.limit_bytes} bytes.",
-                hint="Leave out what the program does not need to run; bring data by other ways.",
-                context={"limit_bytes": upload.limit_bytes},
-            )
+            raise too_large(upload.limit_bytes)
         blobs.require_room()
         file.write(chunk)
 

@@ -68,9 +68,11 @@ def lock_job(session: Session, project_id: str, name: str) -> Job | None:
     return session.scalar(select(Job).where(Job.project_id == project_id, Job.name == name).with_for_update())
 
 
-def jobs_after(session: Session, project_id: str, name: str, limit: int) -> Sequence[Job]:
-    """Up to `limit` jobs whose names sort after `name`."""
+def jobs_after(session: Session, project_id: str, name: str, limit: int, *, contains: str = "") -> Sequence[Job]:
+    """Up to `limit` jobs whose names sort after `name`, and hold `contains` in any case."""
     query = select(Job).where(Job.project_id == project_id, Job.name > name).order_by(Job.name).limit(limit)
+    if contains:
+        query = query.where(Job.name.icontains(contains, autoescape=True))
     return session.scalars(query).all()
 
 
@@ -206,10 +208,12 @@ def list_changes(
     )
 
 
-def list_jobs(session: Session, project_id: str, *, cursor: str | None, limit: int) -> api.Page[api.Job]:
-    """A page of jobs by name."""
+def list_jobs(
+    session: Session, project_id: str, *, cursor: str | None, limit: int, contains: str = ""
+) -> api.Page[api.Job]:
+    """A page of jobs by name, of those whose name holds `contains`."""
     after = str(decode_cursor(cursor, str)[0]) if cursor else ""
-    rows = jobs_after(session, project_id, after, limit + 1)
+    rows = jobs_after(session, project_id, after, limit + 1, contains=contains)
     runs = runs_of_jobs(session, [job.id for job in rows])
     return page_of(rows, limit, item=lambda job: _job(job, runs), key=lambda job: (job.name,))
 

@@ -7,6 +7,8 @@ A file is stored under a location of its own, which no other file ever gets: its
 removes one, however late, removes no file that was stored since.
 """
 
+import fcntl
+import hashlib
 import os
 import secrets
 import shlex
@@ -23,6 +25,7 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.problems import ProblemCode
 from drumline_server.base.errors import DrumlineError, NotFoundError, StoreError
+from drumline_server.base.turns import busy
 from drumline_server.storage.models import Bundle, Store, principal_columns
 from drumline_server.storage.models.base import insert_or_ignore
 
@@ -30,6 +33,8 @@ _PREFIX = "sha256:"
 _DIGITS = frozenset("0123456789abcdef")
 _NOTE_SUFFIX = ".offers1"
 """With the number of the form and rules of a note: notes of others are not read."""
+_MOST_UNFINISHED = 8
+"""Contents of one owner that have come in part; the oldest gives way to a further one."""
 
 
 class BlobStore:
@@ -39,6 +44,7 @@ class BlobStore:
         self._root = root
         self._kept_free = kept_free
         self._incoming = root / "incoming"
+        self._unfinished = root / "unfinished"
         self._incoming.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     @contextmanager
@@ -50,6 +56,38 @@ class BlobStore:
                 yield file
             finally:
                 path.unlink()
+
+    def received(self, owner: str, digest: str) -> int:
+        """How many bytes have come of a content that its owner sends piece by piece."""
+        try:
+            return self._unfinished_file(owner, digest).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    @contextmanager
+    def unfinished(self, owner: str, digest: str) -> Iterator[BinaryIO]:
+        """What has come of it so far, for one request at a time; what is written is added, and stays after the block.
+
+        Raises DrumlineError rate_limited where another request has it.
+        """
+        path = self._unfinished_file(owner, digest)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.exists():
+            for oldest in sorted(path.parent.iterdir(), key=_changed_us)[: 1 - _MOST_UNFINISHED]:
+                _remove_unless_sent(oldest)
+        with path.open("ab+", buffering=0) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_own = path.exists() and path.stat().st_ino == os.fstat(file.fileno()).st_ino
+            except BlockingIOError:
+                is_own = False
+            if not is_own:  # another has it, or has just finished it
+                raise busy(f"Another request sends the bundle {digest}.")
+            yield file
+
+    def _unfinished_file(self, owner: str, digest: str) -> Path:
+        name = legacy_location(digest).replace("/", "")
+        return self._unfinished / hashlib.sha256(owner.encode()).hexdigest()[:32] / name
 
     def require_room(self) -> None:
         """Raises DrumlineError where the disk has less left than is kept free: the database may be on it too."""
@@ -121,11 +159,10 @@ class BlobStore:
         return found
 
     def remove_old_incoming(self, before_us: int) -> None:
-        """Removes what processes that were killed left of bytes on their way in."""
-        with os.scandir(self._incoming) as files:
-            old = [each.name for each in files if _changed_us(each) < before_us]
-        for name in old:
-            (self._incoming / name).unlink(missing_ok=True)
+        """Removes bytes on their way in that nobody sends any more, and what killed processes left of others."""
+        for file in (*self._incoming.iterdir(), *self._unfinished.glob("*/*")):
+            if _changed_us(file) < before_us:
+                file.unlink(missing_ok=True)
 
     def _note(self, digest: str) -> Path:
         return (self._root / legacy_location(digest)).with_suffix(_NOTE_SUFFIX)
@@ -144,6 +181,12 @@ def is_note(location: str) -> bool:
     return "." in location
 
 
+def _remove_unless_sent(path: Path) -> None:
+    with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
+
+
 def _is_digest(name: str) -> bool:
     return len(name) == 64 and set(name) <= _DIGITS
 
@@ -152,9 +195,9 @@ def _is_folder(name: str) -> bool:
     return len(name) == 2 and set(name) <= _DIGITS
 
 
-def _changed_us(entry: os.DirEntry[str]) -> int:
+def _changed_us(file: os.DirEntry[str] | Path) -> int:
     try:
-        return entry.stat(follow_symlinks=False).st_mtime_ns // 1_000
+        return file.stat().st_mtime_ns // 1_000
     except FileNotFoundError:  # whoever wrote it has taken it away
         return 2**63
 

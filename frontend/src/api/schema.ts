@@ -186,6 +186,30 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/bundles/{sha256}/upload": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Upload
+         * @description How far a program has come that is sent piece by piece by this token; whole, if the project has it.
+         */
+        get: operations["get_upload"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Continue Upload
+         * @description Takes a zip from byte `offset` on. What came of a request that was cut off is kept for a day.
+         */
+        patch: operations["continue_upload"];
+        trace?: never;
+    };
     "/api/v1/devices": {
         parameters: {
             query?: never;
@@ -2316,6 +2340,17 @@ export interface components {
             files: {
                 [key: string]: string;
             };
+        };
+        /**
+         * BundleUpload
+         * @description How far a bundle has come that is sent piece by piece.
+         */
+        BundleUpload: {
+            bundle?: components["schemas"]["Bundle"] | null;
+            /** Received Bytes */
+            received_bytes: number;
+            /** Sha256 */
+            sha256: string;
         };
         /**
          * CancelRequest
@@ -6959,6 +6994,7 @@ export type BulkRequest = components['schemas']['BulkRequest'];
 export type BulkState = components['schemas']['BulkState'];
 export type Bundle = components['schemas']['Bundle'];
 export type BundleSource = components['schemas']['BundleSource'];
+export type BundleUpload = components['schemas']['BundleUpload'];
 export type CancelRequest = components['schemas']['CancelRequest'];
 export type Category = components['schemas']['Category'];
 export type CentralStorageSpec = components['schemas']['CentralStorageSpec'];
@@ -7199,6 +7235,8 @@ export interface operations {
     list_batches: {
         parameters: {
             query?: {
+                /** @description Part of the name, in any case. */
+                q?: string;
                 /** @description `next` of the page before; the first page without. */
                 cursor?: string | null;
                 /** @description Items on the page. */
@@ -7496,6 +7534,77 @@ export interface operations {
             };
         };
     };
+    get_upload: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                sha256: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BundleUpload"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    continue_upload: {
+        parameters: {
+            query: {
+                /** @description Where the piece begins in the bundle, in bytes. */
+                offset: number;
+                /** @description Of the whole bundle, a zip, in bytes. */
+                size: number;
+            };
+            header?: never;
+            path: {
+                sha256: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/octet-stream": string;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BundleUpload"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     list_devices: {
         parameters: {
             query?: {
@@ -7694,6 +7803,8 @@ export interface operations {
     list_jobs: {
         parameters: {
             query?: {
+                /** @description Part of the name, in any case. */
+                q?: string;
                 /** @description `next` of the page before; the first page without. */
                 cursor?: string | null;
                 /** @description Items on the page. */

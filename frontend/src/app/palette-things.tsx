@@ -2,11 +2,12 @@ import { useQuery } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { api, body } from "@/api/client";
 import { hostsQuery, keys } from "@/api/queries";
+import type { Batch, Job } from "@/api/schema";
 import { Icon } from "@/components/ui/icons";
 import { count, shortId } from "@/lib/format";
 import { Group, Item } from "./palette-items";
 
-/** Jobs, sweeps and hosts whose name holds what is typed; of jobs and sweeps the newest 200 are looked through. */
+/** Jobs, sweeps and hosts whose name holds what is typed. */
 export function Things({
   search,
   onChoose,
@@ -15,8 +16,8 @@ export function Things({
   onChoose: (action: () => unknown) => () => void;
 }) {
   const navigate = useNavigate();
-  const jobs = useQuery(jobsFound);
-  const sweeps = useQuery(sweepsFound);
+  const jobs = useQuery(jobsFound(search));
+  const sweeps = useQuery(sweepsFound(search));
   const hosts = useQuery(hostsQuery);
   if (!search) return null; // the runs stand first
   return (
@@ -67,19 +68,23 @@ export function Things({
 }
 
 const SHOWN = 5;
-const LOOKED_AT = 200;
 
-const jobsFound = {
-  queryKey: [...keys.jobs, "palette"],
+/** What the server finds among all jobs; what was found before stands until then, and is filtered meanwhile. */
+const jobsFound = (q: string) => ({
+  queryKey: [...keys.jobs, "palette", q],
+  enabled: q !== "",
+  placeholderData: (old: Job[] | undefined) => old,
   queryFn: async ({ signal }: { signal: AbortSignal }) =>
-    (await body(api.GET("/api/v1/jobs", { params: { query: { limit: LOOKED_AT } }, signal }))).items,
-};
+    (await body(api.GET("/api/v1/jobs", { params: { query: { q, limit: SHOWN } }, signal }))).items,
+});
 
-const sweepsFound = {
-  queryKey: [...keys.batches, "palette"],
+const sweepsFound = (q: string) => ({
+  queryKey: [...keys.batches, "palette", q],
+  enabled: q !== "",
+  placeholderData: (old: Batch[] | undefined) => old,
   queryFn: async ({ signal }: { signal: AbortSignal }) =>
-    (await body(api.GET("/api/v1/batches", { params: { query: { limit: LOOKED_AT } }, signal }))).items,
-};
+    (await body(api.GET("/api/v1/batches", { params: { query: { q, limit: SHOWN } }, signal }))).items,
+});
 
 function matching<Thing>(
   things: readonly Thing[] | undefined,

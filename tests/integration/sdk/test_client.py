@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from drumline import Client, bundle, errors
 from drumline._transport import Transport
-from drumline.client import ASK_FIRST_BYTES, job_name
+from drumline.client import job_name
 from drumline.config import Config
 from drumline.contracts import api
 from drumline.contracts.spec import Limits, OneDeviceSpec
@@ -63,15 +63,6 @@ def test_each_submission_has_a_key_of_its_own_and_keeps_it_when_repeated(
     assert keys[3] == "mine"
     assert len(set(keys)) == 3
     assert {run.id for run in runs} == {run.id for run in client.list()} - before
-
-
-def test_large_bundle_is_uploaded_only_if_the_server_lacks_it(
-    client: Client, accepting: EdgeServer, program: Path
-) -> None:
-    (program.parent / "weights.bin").write_bytes(bytes(ASK_FIRST_BYTES))
-    client.submit(program.parent)
-    client.submit(program.parent)
-    assert len(accepting.layer.sent("POST", "/bundles")) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,16 +1,18 @@
 """Requests over a real socket: what is repeated, what is not, and what each refusal becomes."""
 
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
-from drumline import errors
+from drumline import bundle, errors
 from drumline._transport import MAX_TRIES, Body, Transport
 from drumline.config import Config
 from drumline.contracts import api
 from drumline.errors import ServerUnreachableError
+from drumline.resources.uploads import PIECEWISE_BYTES, upload_program
 from integration.sdk.conftest import Pauses
 from support.edge import EdgeServer
 from support.layer import NO_ANSWER, Answer, ok, problem
@@ -140,3 +142,31 @@ def test_redirects_are_not_followed_with_the_token(transport: Transport, server:
     with pytest.raises(errors.APIError):
         transport.get("/version", api.Version)
     assert server.layer.sent("GET", "/elsewhere") == []
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> bytes:
+    """A program that goes piece by piece."""
+    (tmp_path / "main.py").write_text("def main(run):\n    return 1\n")
+    (tmp_path / "weights.bin").write_bytes(bytes(PIECEWISE_BYTES))
+    return bundle.pack(tmp_path)
+
+
+def test_large_bundle_is_sent_once_though_the_answer_is_lost(
+    transport: Transport, server: EdgeServer, large: bytes
+) -> None:
+    path = f"/bundles/{bundle.digest(large)}/upload"
+    server.layer.cut_after("PATCH", path)
+    for _ in range(2):
+        upload_program(transport, large, bundle.digest(large))
+    assert len(server.layer.sent("PATCH", path)) == 1
+
+
+def test_large_bundle_goes_whole_to_a_server_of_the_release_before(
+    transport: Transport, server: EdgeServer, large: bytes
+) -> None:
+    other = large + b"\0"  # a comment of the zip, so that the server does not have it
+    server.layer.answer_instead("GET", f"/bundles/{bundle.digest(other)}/upload", problem(404, "not_found"))
+    server.layer.answer_instead("POST", "/bundles", ok({}, 201))
+    upload_program(transport, other, bundle.digest(other))
+    assert [request.body for request in server.layer.sent("POST", "/bundles")] == [other]

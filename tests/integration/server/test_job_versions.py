@@ -181,3 +181,22 @@ def test_runs_are_listed_by_version(server: EdgeServer, tmp_path: Path) -> None:
     submit(server, tmp_path, {"digits.py": MAIN.replace("20", "30").encode()})
 
     assert [run["id"] for run in get(server, "/runs", job="digits", version=1)["items"]] == [first["id"]]
+
+
+def test_jobs_and_sweeps_are_found_by_a_part_of_their_names_in_any_case(server: EdgeServer, tmp_path: Path) -> None:
+    for name in ("digits", "digits-large", "mnist"):
+        submit(server, tmp_path, {"digits.py": MAIN.encode()}, job={"name": name})
+    run = submission_body().model_dump(mode="json")
+    for name in ("50% dropout", "500 epochs"):
+        body = {"name": name, "runs": [run]}
+        answer = server.admin.post(f"{V1}/runs:batch", json=body, headers={"Idempotency-Key": name.replace(" ", "-")})
+        assert answer.status_code == 201, answer.text
+
+    first = get(server, "/jobs", q="DIGIT", limit=1)
+    rest = get(server, "/jobs", q="DIGIT", limit=1, cursor=first["next"])
+    assert [job["name"] for page in (first, rest) for job in page["items"]] == ["digits", "digits-large"]
+    assert rest["next"] is None
+    assert [batch["name"] for batch in get(server, "/batches", q="50%")["items"]] == ["50% dropout"]
+    by_id = get(server, "/batches", q="50")["items"][0]["id"]
+    assert [batch["id"] for batch in get(server, "/batches", q=by_id[4:])["items"]] == [by_id]
+    assert server.admin.get(f"{V1}/jobs", params={"name": "digits"}).status_code == 422

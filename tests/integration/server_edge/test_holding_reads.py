@@ -41,6 +41,7 @@ _COSTLIEST: Mapping[str, Costliest] = {
     "/batches/{batch_id}/outcomes.csv": _of("/batches/{}/outcomes.csv", "batch"),
     "/bulk-changes/{bulk_id}": _of("/bulk-changes/{}", "bulk"),
     "/bundles/{sha256}": _of("/bundles/{}", "bundle"),
+    "/bundles/{sha256}/upload": _of("/bundles/{}/upload", "bundle"),
     "/bundles/{sha256}/source": _of("/bundles/{}/source", "bundle"),
     "/devices": _own("/devices", ONE_PAGE),
     "/hosts": _own("/hosts", ONE_PAGE),

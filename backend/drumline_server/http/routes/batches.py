@@ -16,6 +16,7 @@ from drumline_server.http.dependencies import (
     DEFAULT_PAGE,
     LARGE,
     AppDep,
+    Contains,
     CursorText,
     Key,
     KnownQuery,
@@ -69,11 +70,16 @@ async def submit_sweep(
 
 @router.get("/batches", response_model=api.Page[api.Batch])
 async def list_batches(
-    principal: ReaderDep, _: KnownQuery, app: AppDep, cursor: CursorText = None, limit: Limit = DEFAULT_PAGE
+    principal: ReaderDep,
+    _: KnownQuery,
+    app: AppDep,
+    q: Contains = "",
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_PAGE,
 ) -> Response:
     """The project's batches with the states of their runs, newest first."""
     page = await app.database.read(
-        lambda session: batches.list_batches(session, principal.project_id, cursor=cursor, limit=limit)
+        lambda session: batches.list_batches(session, principal.project_id, cursor=cursor, limit=limit, contains=q)
     )
     return in_pieces(page, "items")
 

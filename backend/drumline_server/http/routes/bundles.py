@@ -57,6 +57,35 @@ def _bundles_of(app: AppState, principal: Principal) -> bundles.ProjectBundles:
     )
 
 
+_PIECE = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+Offset = Annotated[int, Query(ge=0, lt=2**40, description="Where the piece begins in the bundle, in bytes.")]
+Size = Annotated[int, Query(ge=1, lt=2**40, description="Of the whole bundle, a zip, in bytes.")]
+
+
+@router.get("/{sha256}/upload")
+async def get_upload(sha256: Sha256, principal: SubmitterDep, app: AppDep) -> api.BundleUpload:
+    """How far a program has come that is sent piece by piece by this token; whole, if the project has it."""
+    return await bundles.show_upload(_bundles_of(app, principal), sha256, principal.counts_for)
+
+
+@router.patch("/{sha256}/upload", openapi_extra=_PIECE)
+async def continue_upload(
+    *, sha256: Sha256, request: Request, principal: SubmitterDep, app: AppDep, offset: Offset, size: Size
+) -> api.BundleUpload:
+    """Takes a zip from byte `offset` on. What came of a request that was cut off is kept for a day."""
+    limit_bytes = app.settings.bundle_bytes
+    if size > limit_bytes:
+        raise bundles.too_large(limit_bytes)
+    piece = bundles.Piece(sha256, offset, size, request.stream())
+    async with app.shares.turn(request.scope, "upload"):
+        return await bundles.receive_piece(_bundles_of(app, principal), piece, principal.counts_for)
+
+
 @router.get("/{sha256}")
 async def get_bundle(sha256: Sha256, principal: ReaderDep, app: AppDep) -> api.Bundle:
     """A stored program with its entrypoints."""

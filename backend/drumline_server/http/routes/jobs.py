@@ -11,7 +11,9 @@ from drumline_server.http.dependencies import (
     DEFAULT_PAGE,
     LARGE,
     AppDep,
+    Contains,
     CursorText,
+    KnownQuery,
     Limit,
     ReaderDep,
     SubmitterDep,
@@ -29,11 +31,16 @@ Against = Annotated[
 
 @router.get("")
 async def list_jobs(
-    principal: ReaderDep, app: AppDep, cursor: CursorText = None, limit: Limit = DEFAULT_PAGE
+    principal: ReaderDep,
+    _: KnownQuery,
+    app: AppDep,
+    q: Contains = "",
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_PAGE,
 ) -> api.Page[api.Job]:
     """The project's jobs, by name."""
     return await app.database.read(
-        lambda session: jobs.list_jobs(session, principal.project_id, cursor=cursor, limit=limit)
+        lambda session: jobs.list_jobs(session, principal.project_id, cursor=cursor, limit=limit, contains=q)
     )
 
 

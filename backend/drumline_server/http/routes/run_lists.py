@@ -8,7 +8,15 @@ from drumline.contracts import api
 from drumline.contracts.api.run_lists import ViewName
 from drumline.contracts.base import Text
 from drumline.contracts.ids import BulkChangeId
-from drumline_server.http.dependencies import AdminDep, AppDep, KnownQuery, ReaderDep, SubmitterDep, api_router
+from drumline_server.http.dependencies import (
+    AdminDep,
+    AppDep,
+    Contains,
+    KnownQuery,
+    ReaderDep,
+    SubmitterDep,
+    api_router,
+)
 from drumline_server.http.routes.runs import Archived, Where
 from drumline_server.lifecycle import deletion
 from drumline_server.services import marks, run_matching
@@ -17,7 +25,6 @@ from drumline_server.services.run_lists import ListQuery, RunList
 router = api_router(tags=["runs"])
 
 By = Annotated[Text, Query(min_length=1, max_length=api.MAX_FIELD_NAME, description="The field to group by.")]
-Contains = Annotated[Text, Query(max_length=api.MAX_FIELD_NAME, description="Part of the name, in any case.")]
 MostNames = Annotated[int, Query(ge=1, le=200)]
 MostGroups = Annotated[int, Query(ge=1, le=200)]
 View = Annotated[ViewName, Path(max_length=80)]

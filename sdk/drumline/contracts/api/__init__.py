@@ -32,6 +32,7 @@ from drumline.contracts.api.plans import Plan, PlanComparison, PlanDifference, P
 from drumline.contracts.api.programs import (
     Bundle,
     BundleSource,
+    BundleUpload,
     FieldChange,
     FileChange,
     Job,
@@ -149,6 +150,7 @@ __all__ = [
     "BulkState",
     "Bundle",
     "BundleSource",
+    "BundleUpload",
     "CancelRequest",
     "Checkpoint",
     "ChipLink",

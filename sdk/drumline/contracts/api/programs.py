@@ -39,6 +39,16 @@ class Bundle(Reply):
     entrypoints: tuple[ProgramEntrypoint, ...]
 
 
+class BundleUpload(Reply):
+    """How far a bundle has come that is sent piece by piece."""
+
+    sha256: Sha256
+    received_bytes: int
+    """From where on it is to be sent."""
+    bundle: Bundle | None = None
+    """Once it is stored."""
+
+
 class BundleSource(Reply):
     """The text files of a bundle, for reading and for submitting again with changes."""
 
