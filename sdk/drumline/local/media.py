@@ -39,8 +39,11 @@ class Taken:
 
 def check_alive(name: str, value: Any) -> None:  # Any: whatever is logged
     """Raises ValueError, naming it, for an array of JAX that was donated or deleted."""
-    is_deleted = getattr(value, "is_deleted", None)
-    if is_deleted is not None and is_deleted():
+    try:
+        is_deleted = hasattr(value, "is_deleted") and value.is_deleted()
+    except TypeError:  # of a value that is traced, as of a plan on shapes: it is no array yet
+        return
+    if is_deleted:
         raise ValueError(f"run.log got {name!r}, an array that was donated or deleted; log it before, or log a copy")
 
 

@@ -19,11 +19,19 @@ from drumline.distribute.planning import Chips, Unread, add_gpu_compiler, compil
 from drumline.errors import UnsupportedStrategyError
 from drumline.job import RunStopping, Scalar
 from drumline.local import build_strategy
-from drumline.local.local_run import check_scalar, whole_number
+from drumline.local.local_run import check_name, check_scalar, whole_number
 from drumline.local.stop_request import StopRequest
+from drumline.media import Media, Summary
 from drumline_worker.host.rundir import ChipOrder, StartOrder
 from drumline_worker.runner.chip_observer import ChipObserver
 from drumline_worker.runner.program import BadProgramError, Main, with_defaults
+
+
+class _UnreadSummary(Summary):
+    """Takes whatever is set: a number that is only kept is none that a plan needs."""
+
+    def _set(self, values: Mapping[str, Any]) -> None:  # Any: as Summary
+        return
 
 
 class ShapesRun:
@@ -59,10 +67,18 @@ class ShapesRun:
         """0: a plan resumes nothing."""
         return 0
 
-    def log(self, *, step: int, **scalars: Scalar) -> None:
+    @property
+    def summary(self) -> Summary:
+        """As `RunContext.summary`; there are no values."""
+        return _UnreadSummary()
+
+    def log(self, *, step: int, **values: Scalar | Media) -> None:
         """As `RunContext.log`; there are no values."""
-        for name, value in scalars.items():
-            check_scalar(name, value)
+        for name, value in values.items():
+            if isinstance(value, Media):
+                check_name(name)
+            else:
+                check_scalar(name, value)
         self._observer.step_named(whole_number("run.log", "step", step))
 
     def set_total_steps(self, total: int) -> None:
