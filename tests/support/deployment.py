@@ -5,9 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,6 @@ DRUMLINE = Path(sys.executable).with_name("drumline")
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = ROOT / "examples" / "digits.py"
 START_S = 90.0
-READY_S = 8.0
-"""What its start may take on a machine that keeps up; where it takes longer, other limits have as much more."""
 STOP_S = 60.0
 QUICKER = {"DRUMLINE_TIME_SCALE": "0.2", "DRUMLINE_TAKEOVER_S": "600", "DRUMLINE_CLAIM_S": "300"}
 """Heartbeats every second, and a silent host is suspect after 3; a busy machine loses no lease and no claim of 120 and
@@ -36,9 +33,6 @@ class Deployment:
     process: subprocess.Popen[bytes]
     data_dir: Path
     output: Path
-    began: float = field(default_factory=time.monotonic)
-    ready_s: float = 0.0
-    """How long it took until its devices were free."""
 
     @classmethod
     def start(
@@ -76,11 +70,6 @@ class Deployment:
         """Until a worker offers `count` free devices."""
         self.wait_for_api()
         self._wait(lambda: sum(host["free_devices"] for host in self._live_hosts()) >= count, f"{count} free devices")
-        self.ready_s = self.ready_s or time.monotonic() - self.began
-
-    def within(self, limit_s: float) -> float:
-        """The limit on this machine."""
-        return limit_s * max(1.0, self.ready_s / READY_S)
 
     @property
     def url(self) -> str:

@@ -1,7 +1,6 @@
 """How long a request holds the interpreter: the processor time of each of its turns of the loop."""
 
 import gc
-import json
 import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator
@@ -13,27 +12,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from support.databases import new_database
 from support.edge import EdgeServer, edge_server
+from support.pace import processor_factor
 
 W = TypeVar("W")
 HOLD_S = 0.05
 """For so long at most may a request hold the interpreter between two yields, in seconds of processor time."""
-_PROBE = json.dumps([{"id": f"run_{number}", "values": [number / 7] * 8} for number in range(500)])
-_PROBE_S = 0.0018
-"""Processor time of a look at `_PROBE` on a machine that has its processors to itself."""
 
 
 def hold_limit_s() -> float:
-    """HOLD_S as this machine has it now: what shares a processor with others takes longer for the same.
-
-    The same work is timed beside each measurement, so that a limit says something of the code alone.
-    """
-    return HOLD_S * max(1.0, min(_probe_s() for _ in range(5)) / _PROBE_S)
-
-
-def _probe_s() -> float:
-    began = time.thread_time()
-    assert sum(len(row["id"]) + int(sum(row["values"])) for row in json.loads(_PROBE)) > 0
-    return time.thread_time() - began
+    """HOLD_S as this machine has it now: the same work is timed beside each measurement, so it is of the code alone."""
+    return HOLD_S * processor_factor()
 
 
 class Timed:
