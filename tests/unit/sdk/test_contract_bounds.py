@@ -31,6 +31,7 @@ _NUMBERS = frozenset(
     {
         *(f"ArraySummary.{name}" for name in ("values[]", "min", "max", "mean", "norm")),
         *("MetricsEvent.values[]", "ProgressEvent.steps_per_s", "ProgressEvent.examples_per_s"),
+        *("HistogramValue.min", "HistogramValue.max", "TableValue.rows[][]", "SummaryEvent.numbers.*"),
         *("Range.low", "Range.high"),
     }
 )
