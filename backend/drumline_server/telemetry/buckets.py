@@ -16,7 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, compress, count, pairwise
+from itertools import chain, compress, count, islice, pairwise
 from typing import Any, NamedTuple
 
 from drumline.contracts import api
@@ -251,13 +251,41 @@ class _Bucket:
 
 def points(pieces: Iterable[Piece], axis: Axis) -> api.MetricPoints:
     """The buckets of pieces in the order of logging: by x, column by column."""
-    return api.MetricPoints(**_columns(_fill(pieces, axis)))
+    curve = list(pieces)
+    alone = _join(curve) if axis.width == 0 and axis.edges else None
+    return api.MetricPoints(**(_columns(_fill(curve, axis)) if alone is None else _copy(alone, axis)))
 
 
 def numbered_points(pieces: Iterable[Piece], axis: Axis) -> api.NumberedPoints:
     """The same, each with its bucket's number on the axis, from 0."""
     known = _fill(pieces, axis)
     return api.NumberedPoints(bucket=tuple(number - 1 for number in sorted(known)), **_columns(known))
+
+
+def _join(pieces: Sequence[Piece]) -> Chunk | None:
+    """All values as one chunk, if no two have the same x: most curves of a run that has not logged for long."""
+    chunks = [piece for piece in pieces if isinstance(piece, Chunk)]
+    if not chunks or len(chunks) < len(pieces):
+        return None
+    xs: array[Any] = array(chunks[0].xs.typecode)  # Any: steps are whole numbers, times are not
+    values = array("d")
+    for chunk in chunks:
+        xs.extend(chunk.xs)
+        values.extend(chunk.values)
+    return Chunk(xs, values) if all(map(operator.lt, xs, islice(xs, 1, None))) else None
+
+
+def _copy(chunk: Chunk, axis: Axis) -> dict[str, Any]:  # Any: columns of numbers
+    """What `_columns` has of values that have a bucket each; thousands of them are summarized ten times slower."""
+    some = slice(bisect_left(chunk.xs, axis.edges[0]), bisect_left(chunk.xs, axis.edges[-1]))
+    values = tuple(chunk.values[some])
+    finite: tuple[float | None, ...] = values
+    odd = (0,) * len(values)
+    if not math.isfinite(sum(values)):
+        finite = tuple(value if math.isfinite(value) else None for value in values)
+        odd = tuple(int(value is None) for value in finite)
+    shared = {"min": finite, "max": finite, "mean": finite, "last": values}
+    return {"x": tuple(chunk.xs[some]), **shared, "count": (1,) * len(values), "not_finite": odd}
 
 
 def _fill(pieces: Iterable[Piece], axis: Axis) -> dict[int, _Bucket]:
