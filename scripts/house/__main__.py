@@ -78,6 +78,7 @@ def _figures(tracer: traces.Tracer, root: Path, built: Path) -> dict[str, Any]:
         if not all(recording.paths for recording in several):
             raise TraceError(f"{name}: a recording of it is empty")
         found[name] = of(recordings.without(several, idle))
+        found[name]["shared"] = sorted(f"{each.file}:{each.name}" for each in recordings.shared(several, idle))
         found[name]["processes"] = max(each.processes for each in several)
         if name == traces.REDUCTION:
             found[f"{name}, in the browser"] = figures.of_browser(tracer.shown, tracer.shown_idle, built, root)

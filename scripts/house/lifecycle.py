@@ -19,18 +19,23 @@ _CODE = re.compile(r"`([A-Za-z_][\w.]*)(?:\(\))?`")
 
 
 def compare(page: str, traces: dict[str, Any]) -> list[str]:
-    """What is wrong, a sentence each: steps whose function the trace does not enter, or not after the step before."""
+    """What is wrong, a sentence each: steps whose function the trace does not enter, or not after the step before.
+
+    What a run or host does all the time on the same path, as it sends what a member reports, has no time of its own
+    in a trace: of such a step only that it is on the way is known.
+    """
     found: list[str] = []
     _, *sections = _SECTION.split(page)
     for name, text in zip(sections[::2], sections[1::2], strict=True):
         if name in traces:
-            found += _compare_section(name, text.split("\n## ")[0], [_dotted(each) for each in traces[name]["entered"]])
+            entered, shared = ([_dotted(each) for each in traces[name].get(of, ())] for of in ("entered", "shared"))
+            found += _compare_section(name, text.split("\n## ")[0], entered, shared)
         else:
             found.append(f"{name}: there is no such trace, only {', '.join(traces)}")
     return found
 
 
-def _compare_section(name: str, text: str, entered: list[str]) -> Iterator[str]:
+def _compare_section(name: str, text: str, entered: list[str], shared: list[str]) -> Iterator[str]:
     last = -1
     for number, step in _STEP.findall(text):
         code = _CODE.search(step)
@@ -38,6 +43,8 @@ def _compare_section(name: str, text: str, entered: list[str]) -> Iterator[str]:
             yield f"{name}, step {number}: names no function"
             continue
         at = [place for place, each in enumerate(entered) if f".{each}".endswith(f".{code[1]}")]
+        if not at and any(f".{each}".endswith(f".{code[1]}") for each in shared):
+            continue
         if not at:
             yield f"{name}, step {number}: {code[1]} is not on the way"
         elif max(at) <= last:

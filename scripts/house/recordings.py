@@ -87,3 +87,12 @@ def without(recordings: Iterable[Recording], background: Iterable[Recording]) ->
         before = [(at, other) for other, at in own.items() if other in main.paths and at <= own[path]]
         began[path] = main.paths[max(before)[1]] - first + 1 if before else 0
     return began
+
+
+def shared(recordings: Iterable[Recording], background: Iterable[Recording]) -> set[Function]:
+    """Functions that more than half of the recordings enter on a path that the background takes too."""
+    idle = set[CallPath]().union(*(each.paths for each in background))
+    several = list(recordings)
+    entered = (set[Function]().union(*(each.paths.keys() & idle)) for each in several)  # a path is its functions
+    counted = Counter(function for functions in entered for function in functions)
+    return {function for function, count in counted.items() if 2 * count > len(several)}

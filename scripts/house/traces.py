@@ -103,7 +103,7 @@ class Tracer:
         folder = self.folder / str(time.monotonic_ns())
         folder.mkdir()
         program = self.folder / "traced.py"
-        program.write_text(TRACED)
+        program.write_text(f"{TRACED}# {folder.name}: new to the server each time, so that it is sent\n")
         printed = self.deployment.drumline(
             "submit", str(program), "--replicas", str(REPLICAS), "--detach", "--json", "--record", "reductions_every=1",
             "-p", f"folder={folder}",

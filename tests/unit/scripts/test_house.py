@@ -9,7 +9,7 @@ from pathlib import Path
 from scripts import pythons
 from scripts.house.figures import Figures
 from scripts.house.lifecycle import compare
-from scripts.house.recordings import Function, Recording, read, without
+from scripts.house.recordings import Function, Recording, read, shared, without
 from scripts.house.rooms import room_of
 from scripts.house.shape import Code, circles, unused
 
@@ -78,7 +78,10 @@ def test_a_path_counts_unless_it_is_background_or_in_few_recordings() -> None:
         Recording({(loop,): 300}),
     ]
 
-    assert without(several, [Recording({(loop,): 9})]) == {(loop, work): 30}
+    idle = [Recording({(loop,): 9})]
+    assert without(several, idle) == {(loop, work): 30}
+    assert shared(several, idle) == {loop}
+    assert shared(several, [*idle, Recording({(loop, work): 9, (loop, rare): 12})]) == {loop, work}
 
 
 def test_path_that_the_fullest_recording_lacks_stands_behind_what_came_before_it() -> None:
@@ -207,6 +210,7 @@ def test_steps_of_the_lifecycle_page_are_entered_in_their_order() -> None:
     assert compare(textwrap.dedent(page), {"submit": {"entered": entered[:2]}}) == [
         "submit, step 3: loops.start.look is not on the way"
     ]
+    assert compare(textwrap.dedent(page), {"submit": {"entered": entered[1:], "shared": entered[:1]}}) == []
     assert compare(textwrap.dedent(page), {"cancel": {"entered": entered}}) == [
         "submit: there is no such trace, only cancel"
     ]
