@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from drumline import bundle
+from drumline.contracts.events import ProgressEvent
 from drumline.contracts.ids import new_id
 from drumline.contracts.reasons import EndReason
 from support.processes import wait_until
@@ -74,6 +75,12 @@ def test_training_on_the_assigned_devices_reports_everything(server: WorkerServe
         assert value > 0
     progress = member.of_kind("progress")[-1]
     assert (progress.step, progress.total_steps) == (2, 2)
+    _expect_throughput(progress)
+    phases = [event.phase for event in member.of_kind("state")]
+    assert phases == ["starting", "loading", "running", "compiling", "running", "finishing"]
+
+
+def _expect_throughput(progress: ProgressEvent) -> None:
     assert progress.throughput is not None
     told = progress.throughput
     assert told.step_ms is not None
@@ -84,8 +91,6 @@ def test_training_on_the_assigned_devices_reports_everything(server: WorkerServe
     assert progress.examples_per_s is not None
     assert told.tokens_per_s == pytest.approx(12 * progress.examples_per_s)
     assert told.mfu_unknown == "chip"
-    phases = [event.phase for event in member.of_kind("state")]
-    assert phases == ["starting", "loading", "running", "compiling", "running", "finishing"]
 
 
 SEVERAL_CALLS = """

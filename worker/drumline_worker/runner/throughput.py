@@ -22,8 +22,8 @@ class Work(NamedTuple):
     tokens: float = 0.0
     model_flops: float = 0.0
     flops: float = 0.0
-    counted: int = 0
-    calls: int = 0
+    counted: float = 0
+    calls: float = 0
 
     def since(self, before: "Work") -> "Work":
         """What came since then."""
