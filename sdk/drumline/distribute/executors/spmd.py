@@ -15,6 +15,7 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from drumline.distribute.errors import InvalidValueError
+from drumline.distribute.executors.counted import CountedCost
 from drumline.distribute.executors.divided import dividable, refuse_unequal_branches, whole_where_paths_differ
 from drumline.distribute.executors.given import GivenArgument
 from drumline.distribute.executors.observed_variants import ObservedVariants, Wanted, WatchState
@@ -89,20 +90,24 @@ class SpmdStep:
             ObservedVariants(self._traced, replicas, counts_looks=self._counts_looks) if is_plain else None
         )
         self._variants: dict[Wanted, SpmdStep] = {}
+        self._cost = CountedCost(self._traced, is_whole=not self._group.logical_axes)
 
     def __call__(self, arguments: StepArguments) -> Any:
         wanted = None if self._observable is None else self._observable.wanted(self._observation)
         if wanted is not None:
             return self._variant(arguments, wanted)(arguments)
         try:
-            outputs, new_values = self._call(*self._inputs(arguments, self._donate))
+            inputs = self._inputs(arguments, self._donate)
+            counts = self._observation.wants_cost and self._observable is not None
+            counting = self._cost.begin(self._call, inputs) if counts else None
+            outputs, new_values = self._call(*inputs)
         except jax.errors.JaxRuntimeError as error:
             refuse_unequal_branches(error)
             raise
         # At once, before anything can fail: the old buffers are gone.
         for variable, value in zip(self._traced.written, new_values, strict=True):
             variable.commit_buffer(value)
-        self._group.window.admit(outputs[-1])
+        self._observation.note_dispatch(self._cost.end(counting), self._group.window.admit(outputs[-1]))
         if self._watched is not None:
             self._report_watched(self._watched, arguments, outputs)
         if self._instrumented:
@@ -231,6 +236,8 @@ class SpmdStep:
 
     def _variant(self, arguments: StepArguments, wanted: Wanted) -> SpmdStep:
         variant = self._variants.get(wanted)
+        if self._observation.wants_cost and not self._cost.is_known:
+            self._cost.count_written(self._call, self._inputs(arguments, donate=False))
         if variant is None:
             assert self._observable is not None
             traced, instrumented, watched = self._observable.make(wanted)
@@ -244,6 +251,7 @@ class SpmdStep:
                 instrumented=instrumented,
                 watched=watched,
             )
+            variant._cost = self._cost
             if self._group.exchange is not None:
                 require_same_program(self._group, variant.text(arguments), "the observed variant of the step")
         return variant
