@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 
@@ -38,3 +39,9 @@ class GivenArgument:
         for i in self._unused:
             picked[i].delete()
         return picked
+
+
+def are_shared(given: list[Any], others: Sequence[list[Any]]) -> bool:
+    """Whether an array of ``given`` is there twice, or among ``others`` too."""
+    ids = set(map(id, given))
+    return len(ids) < len(given) or not all(ids.isdisjoint(map(id, group)) for group in others)
