@@ -61,6 +61,13 @@ class RunContext(Protocol):
     def set_total_steps(self, total: int) -> None:
         """Says how many steps there will be, so that progress has an end."""
 
+    def describe_examples(self, *, tokens: float | None = None, flops_per_example: float | None = None) -> None:
+        """Says how many tokens an example holds, and how many operations the model needs for one, back and forth.
+
+        From the next step on the run has tokens/s, and MFU where the chip's peak is known. Each may be told again, or
+        left out, which leaves it as it is. Raises ValueError for what is no positive finite number.
+        """
+
     def checkpoint(self, state: Any, *, step: int) -> bool:
         """Offers the state after `step`, to resume from after a failure; call it after every step, or now and then.
 

@@ -7,6 +7,7 @@ from typing import Any
 from playwright.sync_api import Page, expect
 
 from drumline import Run
+from drumline.resources.step_text import step_text
 from e2e.pages import open_settled
 from e2e.seen import TIMEOUT_MS, connect
 from support.deployment import Deployment
@@ -44,6 +45,7 @@ def test_the_time_of_a_live_run_grows_and_its_end_is_in_the_usage(
         shown = page.get_by_test_id("ledger")
         expect(shown.get_by_role("row", name=re.compile("own code.*2\\.[0-9] s"))).to_be_visible(timeout=TIMEOUT_MS)
         expect(page.get_by_text("as told so far")).to_be_visible(timeout=TIMEOUT_MS)
+        _expect_step(page, run)
         gate.touch()
         assert run.wait(timeout=60).state == "SUCCEEDED", run.reason
         expect(page.get_by_text("as told so far")).to_have_count(0, timeout=TIMEOUT_MS)
@@ -55,6 +57,15 @@ def test_the_time_of_a_live_run_grows_and_its_end_is_in_the_usage(
     page.get_by_role("button", name="Owner").click()
     expect(page).to_have_url(re.compile("by=owner"), timeout=TIMEOUT_MS)
     expect(usage.get_by_role("columnheader", name="Owner")).to_be_visible(timeout=TIMEOUT_MS)
+
+
+def _expect_step(page: Page, run: Run) -> None:
+    """What a step is made of; the peak of a CPU is not known, which both places say in place of a number."""
+    expect(page.get_by_test_id("step-input-wait")).to_have_text("none", timeout=TIMEOUT_MS)
+    expect(page.get_by_test_id("step-dispatch")).to_have_text(re.compile(r"^[\d.,]+ ms$"), timeout=TIMEOUT_MS)
+    for shown in ("step-hfu", "figure-hfu"):
+        expect(page.get_by_test_id(shown)).to_have_text("not known for this chip", timeout=TIMEOUT_MS)
+    assert "HFU not known for this chip" in step_text(run.refresh().progress)
 
 
 def _spent(run: Run, name: str) -> float:

@@ -207,6 +207,7 @@ class World:
                 "total_steps": 9,
                 "steps_per_s": 1.5,
                 "examples_per_s": 9.0,
+                "throughput": {"step_ms": 1.5, "chip": "cpu", "hfu_unknown": "chip"},
                 "last_collective": "loss",
             },
             {"kind": "metrics", "names": ["loss", "loss"], "steps": [1, 2], "times": [now, now], "values": [0.5, 0.25]},

@@ -94,6 +94,7 @@ def _assignment(session: Session, locked: LockedMember) -> Claimed:
             "resume": checkpoints.resume_points(session, run, [each.host_id for each in gang]),
             "resume_from": run.resume_from,
             "takes_times": True,
+            "takes_throughput": True,
         }
     )
 

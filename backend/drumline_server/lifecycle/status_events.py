@@ -116,6 +116,7 @@ def apply_progress(write: TelemetryWrite, events: Sequence[ProgressEvent]) -> No
         "total_steps": newest.total_steps,
         "steps_per_s": _finite_values(newest.steps_per_s),
         "examples_per_s": _finite_values(newest.examples_per_s),
+        "throughput": None if newest.throughput is None else newest.throughput.model_dump(mode="json"),
     }
     _update_run(write.session, write.run, {**body, **_advance(write, newest), "progress_at": write.now})
     write.record("progress", body)

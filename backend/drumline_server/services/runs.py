@@ -88,6 +88,7 @@ def _summary_fields(run: Run, rule: api.WaitRule | None) -> dict[str, object]:
             "total_steps": run.total_steps,
             "steps_per_s": run.steps_per_s,
             "examples_per_s": run.examples_per_s,
+            "throughput": run.throughput,
             "updated_at": run.progress_at,
         },
         "attempts": run.attempts,

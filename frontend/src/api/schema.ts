@@ -2652,6 +2652,11 @@ export interface components {
             /** Strategy */
             strategy: components["schemas"]["MirroredSpec"] | components["schemas"]["CentralStorageSpec"] | components["schemas"]["TpuSpec"] | components["schemas"]["OneDeviceSpec"];
             /**
+             * Takes Throughput
+             * @default false
+             */
+            takes_throughput: boolean;
+            /**
              * Takes Times
              * @default false
              */
@@ -5293,6 +5298,7 @@ export interface components {
             step?: number | null;
             /** Steps Per S */
             steps_per_s?: number | null;
+            throughput?: components["schemas"]["Throughput"] | null;
             /** Total Steps */
             total_steps?: number | null;
             /** Updated At */
@@ -5323,6 +5329,7 @@ export interface components {
             step: number;
             /** Steps Per S */
             steps_per_s?: number | null;
+            throughput?: components["schemas"]["Throughput"] | null;
             /** Total Steps */
             total_steps?: number | null;
         };
@@ -6542,6 +6549,35 @@ export interface components {
             text: string;
         };
         /**
+         * Throughput
+         * @description What the steps behind the present rate are made of. Times are of one step, in milliseconds.
+         *
+         *     `dispatch_ms`: within `strategy.run`, without waiting for devices. HFU and MFU are shares of what the chip can do at
+         *     most: dense bfloat16 operations. None is what is not known; of HFU and MFU `..._unknown` says why.
+         */
+        Throughput: {
+            /** Chip */
+            chip?: string | null;
+            /** Dispatch Ms */
+            dispatch_ms?: number | null;
+            /** Flops Per S */
+            flops_per_s?: number | null;
+            /** Hfu Percent */
+            hfu_percent?: number | null;
+            /** Hfu Unknown */
+            hfu_unknown?: ("chip" | "loops" | "kernels" | "executor" | "compiler") | null;
+            /** Input Wait Ms */
+            input_wait_ms?: number | null;
+            /** Mfu Percent */
+            mfu_percent?: number | null;
+            /** Mfu Unknown */
+            mfu_unknown?: ("chip" | "examples") | null;
+            /** Step Ms */
+            step_ms?: number | null;
+            /** Tokens Per S */
+            tokens_per_s?: number | null;
+        };
+        /**
          * TimeEvent
          * @description What a stretch of the member's time went into; stretches follow each other without a gap.
          */
@@ -7212,6 +7248,7 @@ export type SummaryEvent = components['schemas']['SummaryEvent'];
 export type SweepSubmit = components['schemas']['SweepSubmit'];
 export type TableValue = components['schemas']['TableValue'];
 export type TextValue = components['schemas']['TextValue'];
+export type Throughput = components['schemas']['Throughput'];
 export type TimeEvent = components['schemas']['TimeEvent'];
 export type TimeLane = components['schemas']['TimeLane'];
 export type TimePiece = components['schemas']['TimePiece'];

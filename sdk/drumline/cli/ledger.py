@@ -26,11 +26,19 @@ _LAST_S = 30 * 86_400.0
 def ledger(
     run_id: str | None, by: Literal["owner", "host", "project"], last: float, as_json: bool, url: str | None
 ) -> None:
-    """Say where the time of RUN went, every second of its life under a name; without RUN that of all that ended."""
+    """Say where the time of RUN went, every second of its life under a name; without RUN that of all that ended.
+
+    Of RUN also what a step takes, and how much of the chips it uses.
+    """
+    from drumline.resources.step_text import step_text
+
     with connect(url) as client:
         if run_id is not None:
-            found = find_run(client, run_id).ledger()
+            run = find_run(client, run_id)
+            found = run.ledger()
             click.echo(json_text(found) if as_json else _ledger_text(found))
+            if not as_json and (step := step_text(run.progress)):
+                click.echo(f"\n{step}")
             return
         since = datetime.now(UTC) - timedelta(seconds=last)
         sums = list(client.ledger(by, start=since))

@@ -89,6 +89,31 @@ class VariableEvent(_Event):
     size_bytes: Annotated[int, Field(ge=0, lt=2**53)]
 
 
+_Amount = Annotated[float, Field(ge=0, le=1e300)]
+
+
+class Throughput(Contract):
+    """What the steps behind the present rate are made of. Times are of one step, in milliseconds.
+
+    `dispatch_ms`: within `strategy.run`, without waiting for devices. HFU and MFU are shares of what the chip can do at
+    most: dense bfloat16 operations. None is what is not known; of HFU and MFU `..._unknown` says why.
+    """
+
+    step_ms: _Amount | None = None
+    input_wait_ms: _Amount | None = None
+    dispatch_ms: _Amount | None = None
+    tokens_per_s: _Amount | None = None
+    flops_per_s: _Amount | None = None
+    """Of each device, by XLA's analysis of the compiled program."""
+    chip: Annotated[Text, StringConstraints(max_length=100)] | None = None
+    """What JAX calls the devices; None where they are of several kinds."""
+    hfu_percent: _Amount | None = None
+    hfu_unknown: Literal["chip", "loops", "kernels", "executor", "compiler"] | None = None
+    mfu_percent: _Amount | None = None
+    """Where the program told `flops_per_example`."""
+    mfu_unknown: Literal["chip", "examples"] | None = None
+
+
 class ProgressEvent(_Event):
     """How far the program is; at most a few a second."""
 
@@ -98,6 +123,7 @@ class ProgressEvent(_Event):
     total_steps: Step | None = None
     steps_per_s: float | None = None
     examples_per_s: float | None = None
+    throughput: Throughput | None = None
     last_collective: Annotated[Text, StringConstraints(max_length=200)] | None = None
 
 

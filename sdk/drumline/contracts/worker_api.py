@@ -370,3 +370,5 @@ class Claimed(Reply):
     """The run was told to resume from this one. Where nothing of `resume` can be read it fails."""
     takes_times: bool = False
     """Whether the server takes events of the kind `time`, and `waited_s` of an end."""
+    takes_throughput: bool = False
+    """Whether it takes `throughput` of a progress event."""

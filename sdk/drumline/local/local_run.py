@@ -18,6 +18,8 @@ from drumline.progress import Progress
 
 SHOWN_EVERY_S = 0.25
 MAX_NAME = 200
+_MOST = 1e30
+"""Of what an example holds and takes: more is a mistake, and its sums have to be finite."""
 _MAX_STEP = 2**53
 """JavaScript counts exactly to here."""
 
@@ -94,6 +96,10 @@ class LocalRun:
         """As `RunContext.set_total_steps`; ValueError for a negative number."""
         self._total = whole_number("run.set_total_steps", "total", total)
 
+    def describe_examples(self, *, tokens: float | None = None, flops_per_example: float | None = None) -> None:
+        """As `RunContext.describe_examples`; checked, and shown nowhere."""
+        example_numbers(tokens, flops_per_example)
+
     def checkpoint(self, state: Any, *, step: int) -> bool:
         """As `RunContext.checkpoint`."""
         stopping = self.stop_request.is_requested
@@ -127,6 +133,23 @@ def whole_number(call: str, name: str, value: Any) -> int:
         raise TypeError(f"{call} takes whole numbers; {name} is a {type(value).__name__}") from None
     if not 0 <= number < _MAX_STEP:
         raise ValueError(f"{call} got {name} {number}; it counts up from 0, to less than 2**53")
+    return number
+
+
+def example_numbers(tokens: float | None, flops: float | None) -> tuple[float | None, float | None]:
+    """What `run.describe_examples` was told, as floats. Raises TypeError or ValueError naming the value."""
+    return _positive("tokens", tokens), _positive("flops_per_example", flops)
+
+
+def _positive(name: str, value: float | None) -> float | None:
+    if value is None:
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"run.describe_examples takes numbers; {name} is a {type(value).__name__}") from None
+    if not 0 < number <= _MOST:
+        raise ValueError(f"run.describe_examples got {name}={number:g}; say a number above 0, to at most {_MOST:g}")
     return number
 
 

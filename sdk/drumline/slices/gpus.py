@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from drumline.slices.errors import SliceError
-from drumline.slices.known import KnownSlice
+from drumline.slices.known import GENERATIONS, KnownSlice
 from drumline.slices.simulated import GPUS_PER_HOST
 
 MAX_GPUS = 1_024
@@ -21,6 +21,7 @@ class Gpu:
     """A kind of GPU in its usual server form (SXM).
 
     ``kind``: what JAX calls it. Sizes are in bytes, ``memory_bandwidth`` in bytes a second, ``clock_ghz`` of its cores.
+    ``peak_flops``: a second, of dense bfloat16 products, as its maker says.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Gpu:
     clock_ghz: float
     shared_memory_per_core: int
     shared_memory_per_block: int
+    peak_flops: float
 
     @property
     def usable(self) -> int:
@@ -45,13 +47,13 @@ GPUS = {
     gpu.name: gpu
     for gpu in (
         Gpu("a100", "NVIDIA A100-SXM4-80GB", (8, 0), 108, 64, 85_100_068_864, 2_039_040_000_000, 41_943_040, 1.41,
-            167_936, 166_912),
+            167_936, 166_912, 312e12),
         Gpu("h100", "NVIDIA H100 80GB HBM3", (9, 0), 132, 128, 84_942_979_072, 3_352_320_000_000, 52_428_800, 1.98,
-            233_472, 232_448),
+            233_472, 232_448, 989.4e12),
         Gpu("h200", "NVIDIA H200", (9, 0), 132, 128, 151_397_597_184, 4_800_000_000_000, 52_428_800, 1.98,
-            233_472, 232_448),
+            233_472, 232_448, 989.4e12),
         Gpu("b200", "NVIDIA B200", (10, 0), 148, 128, 191_514_411_008, 7_672_320_000_000, 132_644_864, 1.965,
-            233_472, 232_448),
+            233_472, 232_448, 2_250e12),
     )
 }  # fmt: skip
 
@@ -105,3 +107,10 @@ def parse_chips(name: str) -> KnownSlice | KnownGpus:
         return KnownSlice.parse(name)
     except SliceError as error:
         raise SliceError(f"{error}; GPUs are {', '.join(GPUS)}, named such as 'h100:8'") from None
+
+
+def peak_flops(kind: str) -> float | None:
+    """What a device that JAX calls so can do at most: dense bfloat16 operations a second; None of an unknown kind."""
+    peaks = {each.kind: each.peak_flops for each in GENERATIONS.values()}
+    peaks |= {each.kind: each.peak_flops for each in GPUS.values()}
+    return peaks.get(kind)

@@ -23,6 +23,7 @@ class Generation:
     ``devices_per_chip``: how many devices JAX shows for a chip; 1 where its two cores work as one (megacore).
     ``cores_per_chip``: what the number in an accelerator type such as "v4-16" counts.
     ``dimensions``: of the network between chips. ``max_chips``: of one slice. ``kind``: what JAX calls its devices.
+    ``peak_flops``: of one such device a second, of dense bfloat16 products, as its maker says of the chip.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Generation:
     max_chips: int
     type_prefix: str
     kind: str
+    peak_flops: float
     host_bounds: tuple[int, int, int] = (2, 2, 1)
 
     def wraps(self, chips: tuple[int, int, int]) -> tuple[bool, bool, bool]:
@@ -52,13 +54,13 @@ _CUBE = 4
 GENERATIONS = {
     generation.name: generation
     for generation in (
-        Generation("v2", 2, 2, 2, 16 * 16, "v2", "TPU v2"),
-        Generation("v3", 2, 2, 2, 32 * 32, "v3", "TPU v3"),
-        Generation("v4", 1, 2, 3, 16 * 16 * 16, "v4", "TPU v4"),
-        Generation("v5e", 1, 1, 2, 16 * 16, "v5litepod", "TPU v5 lite"),
-        Generation("v5p", 1, 2, 3, 16 * 16 * 24, "v5p", "TPU v5"),
-        Generation("v6e", 1, 1, 2, 16 * 16, "v6e", "TPU v6 lite"),
-        Generation("tpu7x", 2, 2, 3, 9216, "tpu7x", "TPU7x"),
+        Generation("v2", 2, 2, 2, 16 * 16, "v2", "TPU v2", 22.5e12),
+        Generation("v3", 2, 2, 2, 32 * 32, "v3", "TPU v3", 61.5e12),
+        Generation("v4", 1, 2, 3, 16 * 16 * 16, "v4", "TPU v4", 275e12),
+        Generation("v5e", 1, 1, 2, 16 * 16, "v5litepod", "TPU v5 lite", 197e12),
+        Generation("v5p", 1, 2, 3, 16 * 16 * 24, "v5p", "TPU v5", 459e12),
+        Generation("v6e", 1, 1, 2, 16 * 16, "v6e", "TPU v6 lite", 918e12),
+        Generation("tpu7x", 2, 2, 3, 9216, "tpu7x", "TPU7x", 1153.5e12),
     )
 }
 _BY_TYPE = {generation.type_prefix: generation for generation in GENERATIONS.values()}

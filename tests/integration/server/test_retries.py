@@ -107,10 +107,10 @@ def test_a_run_that_waits_for_its_next_attempt_has_the_rate_of_none(core: Core) 
     run_id = core.submit(resources={"replicas": 8}, retries={"user": 1, "infrastructure": 1}).id
     core.schedule()
     member = worker.take().start()
-    member.send(member.event("progress", step=10, total_steps=110, steps_per_s=10.0, examples_per_s=80.0))
+    member.send(member.event("progress", step=10, total_steps=110, steps_per_s=10.0, throughput={"step_ms": 100.0}))
 
     member.end(EndReason.KILLED, signal=9, exit_code=None)
 
     run = core.run(run_id)
     assert run.state is RunState.RETRY_WAIT
-    assert (run.progress.step, run.progress.steps_per_s, run.progress.examples_per_s) == (10, None, None)
+    assert (run.progress.step, run.progress.steps_per_s, run.progress.throughput) == (10, None, None)

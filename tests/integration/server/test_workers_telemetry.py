@@ -218,11 +218,13 @@ def test_a_strategy_that_the_program_made_itself_takes_the_place_of_the_one_that
 def test_progress_shows_on_the_run(core: Core, member: Member) -> None:
     member.send(
         member.event("progress", step=3, total_steps=10, steps_per_s=2.5, examples_per_s=float("inf")),
-        member.event("progress", step=4, total_steps=10, steps_per_s=2.5),
+        member.event("progress", step=4, total_steps=10, steps_per_s=2.5, throughput={"hfu_percent": 41.5}),
     )
 
     progress = core.run(member.claimed.run).progress
     assert (progress.step, progress.total_steps, progress.steps_per_s, progress.examples_per_s) == (4, 10, 2.5, None)
+    assert progress.throughput is not None
+    assert (progress.throughput.hfu_percent, progress.throughput.mfu_percent) == (41.5, None)
     assert kinds(core, member).count("progress") == 1
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from drumline import bundle
+from drumline.contracts.events import ProgressEvent
 from drumline.contracts.ids import new_id
 from drumline.contracts.reasons import EndReason
 from support.processes import wait_until
@@ -21,6 +22,7 @@ import drumline.distribute as dist
 
 def main(run, *, steps: int = 3, learning_rate: float = 0.5):
     run.set_total_steps(steps)
+    run.describe_examples(tokens=12, flops_per_example=1e6)
     with run.strategy.scope():
         w = dist.Variable(jnp.zeros(()), name="w", aggregation="mean")
 
@@ -71,9 +73,24 @@ def test_training_on_the_assigned_devices_reports_everything(server: WorkerServe
         # of the second step: under what the program had logged by its end, 0 where that step took a whole window
         (value,) = (value for (name, _), value in logged.items() if name == figure)
         assert value > 0
-    assert (member.of_kind("progress")[-1].step, member.of_kind("progress")[-1].total_steps) == (2, 2)
+    progress = member.of_kind("progress")[-1]
+    assert (progress.step, progress.total_steps) == (2, 2)
+    _expect_throughput(progress)
     phases = [event.phase for event in member.of_kind("state")]
     assert phases == ["starting", "loading", "running", "compiling", "running", "finishing"]
+
+
+def _expect_throughput(progress: ProgressEvent) -> None:
+    assert progress.throughput is not None
+    told = progress.throughput
+    assert told.step_ms is not None
+    assert told.dispatch_ms is not None
+    assert 0 < told.dispatch_ms <= told.step_ms
+    # The peak of a CPU is not known, so that no share of it is told.
+    assert (told.chip, told.hfu_percent, told.hfu_unknown, told.mfu_percent) == ("cpu", None, "chip", None)
+    assert progress.examples_per_s is not None
+    assert told.tokens_per_s == pytest.approx(12 * progress.examples_per_s)
+    assert told.mfu_unknown == "chip"
 
 
 SEVERAL_CALLS = """

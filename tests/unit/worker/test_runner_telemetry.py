@@ -17,6 +17,8 @@ from drumline_worker.runner import runner_telemetry as telemetry_module
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.runner_telemetry import Telemetry
 
+_SPEED = ["sys/steps_per_s", "sys/step_ms", "sys/input_wait_ms", "sys/dispatch_ms"]
+
 
 class _Heard:
     """The shim's end of the socket."""
@@ -172,8 +174,8 @@ def test_the_first_step_is_told_at_once_and_the_pace_comes_with_the_end(heard: _
     telemetry.close()
     logged = [message for message in heard.messages() if message["kind"] == "metrics"]
     assert (first["kind"], first["step"], first["steps_per_s"]) == ("progress", 1, None)
-    assert [message["names"] for message in logged] == [["sys/steps_per_s", "sys/step_ms"]]
-    assert [message["values"] for message in logged] == [[0.5, 2_000.0]]
+    assert [message["names"] for message in logged] == [_SPEED]
+    assert [message["values"] for message in logged] == [[0.5, 2_000.0, 0.0, 2_000.0]]
 
 
 def test_reductions_and_speed_are_told_by_the_steps_that_the_program_names(heard: _Heard) -> None:

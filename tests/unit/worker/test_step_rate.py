@@ -3,7 +3,8 @@
 import pytest
 
 from drumline.distribute.observe import StepRecord
-from drumline_worker.runner.step_rate import StepRate, Window
+from drumline_worker.runner.step_rate import StepRate
+from drumline_worker.runner.throughput import Window
 
 SECOND = 1_000_000_000
 
@@ -18,6 +19,11 @@ def _steps(rate: StepRate, *returned_at_s: float, examples: int | None = None) -
         if (window := rate.call(record)) is not None:
             windows.append(window)
     return windows
+
+
+def _figures(window: Window | None) -> dict[str, float]:
+    assert window is not None
+    return window.figures
 
 
 def test_the_first_step_and_what_was_before_it_are_in_no_window() -> None:
@@ -60,7 +66,7 @@ def test_a_rest_too_short_to_say_anything_is_left_out() -> None:
 
 def test_without_a_step_there_is_no_pace() -> None:
     assert StepRate().rest() is None
-    assert (StepRate().current(), StepRate().mean()) == ({}, {})
+    assert (StepRate().current(), StepRate().mean()) == (None, None)
 
 
 def _call(rate: StepRate, call: int, at_s: float) -> Window | None:
@@ -77,8 +83,8 @@ def test_a_program_that_names_steps_is_measured_by_them_however_it_calls(calls: 
         windows.append(rate.name(steps, (10 + named) * SECOND))
     rates = {window.figures["steps_per_s"] for window in windows[calls + 1 :] if window is not None}
     assert rates == {steps}
-    assert rate.mean()["steps_per_s"] == steps
-    assert rate.mean()["examples_per_s"] == 10 * calls
+    assert _figures(rate.mean())["steps_per_s"] == steps
+    assert _figures(rate.mean())["examples_per_s"] == 10 * calls
 
 
 def test_a_single_name_counts_the_steps_up_to_it_with_all_that_they_took() -> None:
@@ -88,14 +94,14 @@ def test_a_single_name_counts_the_steps_up_to_it_with_all_that_they_took() -> No
     rest = rate.rest()
     assert rest is not None
     assert (rest.steps, rest.seconds) == (20_000, 4.0)
-    assert rate.mean()["steps_per_s"] == 5_000
+    assert _figures(rate.mean())["steps_per_s"] == 5_000
 
 
 def test_the_present_rate_is_that_of_the_last_five_seconds_and_the_mean_that_of_all() -> None:
     rate = StepRate()
     _steps(rate, *range(11), *(10 + number / 10 for number in range(1, 101)))
-    assert rate.current()["steps_per_s"] == pytest.approx(10)
-    assert rate.mean()["steps_per_s"] == pytest.approx(110 / 20)
+    assert _figures(rate.current())["steps_per_s"] == pytest.approx(10)
+    assert _figures(rate.mean())["steps_per_s"] == pytest.approx(110 / 20)
 
 
 def test_what_a_program_does_after_its_last_step_does_not_slow_it() -> None:
@@ -105,7 +111,7 @@ def test_what_a_program_does_after_its_last_step_does_not_slow_it() -> None:
         rate.name(1, (10 + number) * SECOND)
     _call(rate, 5, 100)
     assert rate.rest() is None
-    assert rate.mean() == {"steps_per_s": 1.0, "step_ms": 1_000.0, "examples_per_s": 10.0}
+    assert _figures(rate.mean()) == {"steps_per_s": 1.0, "step_ms": 1_000.0, "examples_per_s": 10.0}
 
 
 def test_a_program_that_rests_for_longer_than_its_steps_take_stands_still() -> None:
@@ -136,4 +142,4 @@ def test_calls_between_two_names_are_no_standstill_and_naming_a_step_again_is_no
 def test_after_a_standstill_the_present_rate_is_that_of_the_time_with_it() -> None:
     rate = StepRate()
     _steps(rate, *(10 + number / 100 for number in range(101)), 71)
-    assert rate.current()["steps_per_s"] == pytest.approx(1 / 60)
+    assert _figures(rate.current())["steps_per_s"] == pytest.approx(1 / 60)

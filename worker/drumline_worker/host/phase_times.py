@@ -67,6 +67,10 @@ class PhaseTimes:
         words[_CURRENT] = place
         words[_VERSION] += 1
 
+    def spent_s(self, phase: Spent) -> float:
+        """Seconds in the phase until it was last left."""
+        return self._seconds[_PLACES[phase]]
+
     @contextmanager
     def during(self, phase: Spent) -> Iterator[None]:
         """The phase, then again the one before."""

@@ -19,7 +19,7 @@ from drumline.distribute.planning import Chips, Unread, add_gpu_compiler, compil
 from drumline.errors import UnsupportedStrategyError
 from drumline.job import RunStopping, Scalar
 from drumline.local import build_strategy
-from drumline.local.local_run import check_name, check_scalar, whole_number
+from drumline.local.local_run import check_name, check_scalar, example_numbers, whole_number
 from drumline.local.stop_request import StopRequest
 from drumline.media import Media, Summary
 from drumline_worker.host.rundir import ChipOrder, StartOrder
@@ -84,6 +84,10 @@ class ShapesRun:
     def set_total_steps(self, total: int) -> None:
         """As `RunContext.set_total_steps`."""
         self._observer.total_told(whole_number("run.set_total_steps", "total", total))
+
+    def describe_examples(self, *, tokens: float | None = None, flops_per_example: float | None = None) -> None:
+        """As `RunContext.describe_examples`; a plan has no speed."""
+        example_numbers(tokens, flops_per_example)
 
     def checkpoint(self, state: Any, *, step: int) -> bool:
         """Saves nothing. Any: a pytree."""

@@ -28,6 +28,8 @@ Fields = dict[str, Any]  # Any: JSON on its way to the shim, which validates it
 class RunObserver:
     """A `drumline.distribute.observe.Observer`. `ids` maps the engine's device ids to ours."""
 
+    wants_cost = True
+
     def __init__(
         self,
         channel: Channel,
@@ -55,6 +57,7 @@ class RunObserver:
     def placement(self, record: PlacementRecord) -> None:
         """Tells where the replicas really are."""
         self._channel.send_fields(placement_fields(record, self._ids))
+        self._telemetry.placed([device.device_kind for placed in record.replicas for device in placed.devices])
 
     def variable_created(self, record: VariableRecord) -> None:
         """Tells where the copies are."""

@@ -41,6 +41,7 @@ from drumline_worker.runner.probe_observer import ProbeObserver
 from drumline_worker.runner.program import BadProgramError, load_main, with_defaults
 from drumline_worker.runner.rendezvous import RendezvousError, is_peer_loss, leave
 from drumline_worker.runner.runner_telemetry import Telemetry
+from drumline_worker.runner.throughput import Meter
 from drumline_worker.runner.ticker import Ticker
 from drumline_worker.runner.worker_run import CheckpointEvents, WorkerRun
 
@@ -125,7 +126,8 @@ def _prepare_run(order: StartOrder, channel: Channel, tally: Tally) -> _Prepared
     stop_request, probe = StopRequest(), None
     watch, check = _watch_gang(order, channel), None
     if order.probe_steps is None:
-        telemetry = Telemetry(channel, stop_request.raise_if_forced, tally)
+        meter = Meter(lambda: tally.times.spent_s(Spent.INPUT), is_told=claimed.takes_throughput)
+        telemetry = Telemetry(channel, stop_request.raise_if_forced, tally, meter=meter)
         check = open_check(strategy, claimed, _device_ids(devices))
         observer = RunObserver(
             channel,

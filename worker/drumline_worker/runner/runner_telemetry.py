@@ -18,7 +18,8 @@ from drumline_worker.runner.media_reports import UNREADABLE, MediaReports, begin
 from drumline_worker.runner.non_finite_reports import NonFiniteReports
 from drumline_worker.runner.reduction_fields import reduction_fields, size_of
 from drumline_worker.runner.step_numbers import Numbered, StepNumbers
-from drumline_worker.runner.step_rate import StepRate, Window
+from drumline_worker.runner.step_rate import StepRate
+from drumline_worker.runner.throughput import Meter, Window
 
 FLUSH_S = 0.25
 MAX_POINTS = 250_000
@@ -30,7 +31,7 @@ POINTS_PER_EVENT = 500
 """So many nearly always fit in an event (`contracts.events.MAX_CUT_BYTES`)."""
 _LOOK_AGAIN_S = 1.0
 """How often who waits looks whether the sending thread is still there: without a shim it has ended."""
-_RATES = frozenset({"steps_per_s", "examples_per_s"})
+_RATES = frozenset({"steps_per_s", "examples_per_s", "tokens_per_s", "hfu_percent", "mfu_percent"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class Telemetry:
     """Points, reductions and progress. Who reports faster than the thread can send waits for it (rule P12).
 
     `on_wait` is called about once a second by who waits, and may raise to give up. `tally` counts what is to be sent.
-    `listener` hears of the program's steps as well.
+    `listener` hears of the program's steps as well. `meter` adds up what they are made of.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Telemetry:
         on_wait: Callable[[], None] = lambda: None,
         tally: Tally | None = None,
         listener: StepListener | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self._channel = channel
         self._on_wait = on_wait
@@ -89,8 +91,10 @@ class Telemetry:
         self._reductions: deque[Numbered[ReductionRecord]] = deque()
         self._reduction_bytes = 0
         """Of those that wait to be sent, and of those whose step is not named yet."""
-        self._rate = StepRate()
-        self._figures: dict[str, float] = {}
+        self._meter = meter or Meter()
+        self._rate = StepRate(self._meter.work)
+        self._present: Window | None = None
+        self._is_still = False
         self._total_steps: int | None = None
         self._last_collective: str | None = None
         self._dirty = False
@@ -169,8 +173,19 @@ class Telemetry:
             self._hurried = self._hurried or self._steps.called is None
             self._steps.note_return(record.step)
             self._tally.times.note_step(self._steps.done)
+            self._meter.call(record)
             self._note_window(self._rate.call(record))
             self._wake()
+
+    def placed(self, kinds: Sequence[str]) -> None:
+        """What JAX calls the devices of all replicas."""
+        with self._changed:
+            self._meter.place(kinds)
+
+    def describe_examples(self, tokens: float | None, flops: float | None) -> None:
+        """What an example holds, and takes by the model."""
+        with self._changed:
+            self._meter.describe(tokens, flops)
 
     def collective(self, name: str) -> None:
         """The collective that was left last."""
@@ -200,7 +215,8 @@ class Telemetry:
             self._number(self._steps.rest(self._total_steps))
             self._note_window(self._rate.rest())
             self._number(self._steps.rest(self._total_steps))
-            self._figures = self._rate.mean() or self._figures
+            if (mean := self._rate.mean()) is not None:
+                self._present, self._is_still = mean, False
             self._closed = True
             self._changed.notify_all()
         self._thread.join()
@@ -243,7 +259,7 @@ class Telemetry:
         """Windows are cut where the program steps: this thread's delays do not show in them."""
         if window is None:
             return
-        self._figures, at = self._rate.current(), time.time_ns() // 1_000
+        self._present, self._is_still, at = self._rate.current(), False, time.time_ns() // 1_000
         if self._steps.named is not None:
             self._add_figures(window, self._steps.named, at)
         else:  # it may still name steps, of which a call is a part or several
@@ -251,7 +267,7 @@ class Telemetry:
         self._wake()
 
     def _add_figures(self, window: Window, step: int, at_micros: int) -> None:
-        for name, value in window.figures.items():
+        for name, value in self._meter.figures(window).items():
             self._add_point(_Point(f"sys/{name}", step, at_micros, value))
 
     def _add_point(self, point: _Point) -> None:
@@ -278,20 +294,20 @@ class Telemetry:
     def _wait_for_work(self) -> None:
         """Until there is something to send: what waited too long for its step, or that the program stands still."""
         while not (self._dirty or self._closed):
-            self._changed.wait(_LOOK_AGAIN_S if self._steps.held or any(self._figures.values()) else None)
+            moves = self._present is not None and not self._is_still
+            self._changed.wait(_LOOK_AGAIN_S if self._steps.held or moves else None)
             now = time.monotonic_ns()
             self._dirty = self._dirty or self._steps.is_overdue(now)
             is_idle = not (self._dirty or self._closed)
-            if is_idle and any(self._figures.values()) and self._rate.stands_still(now):
-                self._note_standstill()
+            if is_idle and self._present is not None and not self._is_still and self._rate.stands_still(now):
+                self._note_standstill(self._present)
 
-    def _note_standstill(self) -> None:
+    def _note_standstill(self, present: Window) -> None:
         """The rate as of now is 0, also in the charts; nobody else would tell it, as the program does nothing."""
         at, step = time.time_ns() // 1_000, self._steps.named
-        for name in _RATES & self._figures.keys():
+        for name in _RATES & self._meter.figures(present).keys():
             self._add_point(_Point(f"sys/{name}", step if step is not None else self._steps.called or 0, at, 0.0))
-        self._figures = dict.fromkeys(self._figures, 0.0)
-        self._dirty = self._hurried = True
+        self._is_still = self._dirty = self._hurried = True
 
     def _flush(self) -> None:
         found = self._non_finite.take(wait=self._closed or self._flushes_done < self._flushes_wanted)
@@ -319,13 +335,18 @@ class Telemetry:
 
     def _send_progress(self) -> None:
         """How many steps are done, in the program's own count where it logs one."""
+        with self._changed:
+            present, is_still = self._present, self._is_still
+            fields = self._meter.fields(present, is_still=is_still)
+        figures = {} if present is None else present.figures
         self._channel.send(
             "progress",
             step=self._steps_done(),
             total_steps=self._total_steps,
-            steps_per_s=self._figures.get("steps_per_s"),
-            examples_per_s=self._figures.get("examples_per_s"),
+            steps_per_s=0.0 if is_still else figures.get("steps_per_s"),
+            examples_per_s=0.0 if is_still and "examples_per_s" in figures else figures.get("examples_per_s"),
             last_collective=self._last_collective,
+            **fields,
         )
 
     def _steps_done(self) -> int:

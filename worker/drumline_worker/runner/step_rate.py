@@ -4,9 +4,10 @@ Its steps are those that it names; calls of `strategy.run` where it names none. 
 """
 
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from drumline.distribute.observe import StepRecord
+from drumline_worker.runner.throughput import Window, Work
 
 WINDOW_NS = 200_000_000
 _SHORTEST_REST_NS = WINDOW_NS // 4
@@ -17,36 +18,17 @@ _STILL_WINDOWS = 3
 """A program stands still once it has rested for so many of the longest of its last windows, and for `PRESENT_S`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """`steps` steps with `examples` examples (0 where that is not known) in `seconds`."""
-
-    steps: float
-    examples: int
-    seconds: float
-
-    @property
-    def figures(self) -> dict[str, float]:
-        """What is logged of it."""
-        figures = {"steps_per_s": self.steps / self.seconds, "step_ms": 1_000 * self.seconds / self.steps}
-        if self.examples:
-            figures["examples_per_s"] = self.examples / self.seconds
-        return figures
-
-    def of_steps(self, calls_per_step: float) -> "Window":
-        """The window, counted in calls so far, in steps of so many calls."""
-        return Window(self.steps / calls_per_step, self.examples, self.seconds)
-
-
 class StepRate:
     """Counts from the end of the first step on: what comes before is loading and compiling.
 
     A window ends with the first step that is done 0.2 s or more after its begin: a slow program has one for each step.
     What the program does between its steps, and compiling again for another shape, is in the time as it is.
-    Times are `time.monotonic_ns()`.
+    Times are `time.monotonic_ns()`. `work`: what went into all calls so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, work: Callable[[], Work] = Work) -> None:
+        self._work = work
+        self._began_work = self._window_work = self._last_work = Work()
         self._first: StepRecord | None = None
         self._began_ns = self._window_ns = self._last_ns = 0
         self._steps: float = 0
@@ -76,7 +58,7 @@ class StepRate:
         if self._named:
             return None
         self._steps += 1
-        self._last_ns = record.returned_at
+        self._last_ns, self._last_work = record.returned_at, self._work()
         return self._close(WINDOW_NS)
 
     def name(self, steps: int, at_ns: int) -> Window | None:
@@ -93,7 +75,7 @@ class StepRate:
         if steps == 0:
             return None
         self._steps += steps
-        self._last_ns = at_ns
+        self._last_ns, self._last_work = at_ns, self._work()
         return self._close(WINDOW_NS)
 
     def rest(self) -> Window | None:
@@ -102,33 +84,39 @@ class StepRate:
             self._steps, self._last_ns = self._first_named if self._named else (1, self._first.returned_at)
             self._examples = self._examples_before
             self._began_ns = self._window_ns = self._first.dispatched_at
+            self._last_work = self._work()
+            # Its own input came before it.
+            self._began_work = self._window_work = Work(input_s=self._last_work.input_s)
         return self._close(_SHORTEST_REST_NS if self._told else 1)
 
-    def current(self) -> dict[str, float]:
-        """The figures of the last 5 s; nothing before there are any."""
-        return _merge(self._recent).figures if self._recent else {}
+    def current(self) -> Window | None:
+        """The last 5 s; None before there is a window."""
+        return _merge(self._recent) if self._recent else None
 
     def stands_still(self, now_ns: int) -> bool:
         """Whether the program rests for longer than its steps take: then its rate is 0 until it steps again."""
         longest_s = max((window.seconds for window in self._recent), default=0.0)
         return (now_ns - self._moved_ns) / 1e9 > max(PRESENT_S, _STILL_WINDOWS * longest_s)
 
-    def mean(self) -> dict[str, float]:
-        """The figures of the time from the first step to the last; nothing before there are any."""
+    def mean(self) -> Window | None:
+        """The time from the first step to the last; None before there is any."""
         seconds = (self._last_ns - self._began_ns) / 1e9
         steps = self._all_steps + self._steps
         examples = self._all_examples + (self._examples if self._steps else 0)
-        return Window(steps, examples, seconds).figures if steps and seconds > 0 else {}
+        work = self._last_work.since(self._began_work)
+        return Window(steps, examples, seconds, work) if steps and seconds > 0 else None
 
     def _begin(self, at_ns: int) -> None:
         self._began_ns = self._window_ns = self._last_ns = at_ns
+        self._began_work = self._window_work = self._last_work = self._work()
         self._steps = self._examples = self._all_steps = self._all_examples = 0
         self._recent.clear()
 
     def _close(self, at_least_ns: int) -> Window | None:
         if self._steps == 0 or self._last_ns - self._window_ns < at_least_ns:
             return None
-        window = Window(self._steps, self._examples, (self._last_ns - self._window_ns) / 1e9)
+        work, self._window_work = self._last_work.since(self._window_work), self._last_work
+        window = Window(self._steps, self._examples, (self._last_ns - self._window_ns) / 1e9, work)
         self._all_steps += self._steps
         self._all_examples += self._examples
         self._window_ns, self._steps, self._examples, self._told = self._last_ns, 0, 0, True
@@ -140,4 +128,7 @@ class StepRate:
 
 def _merge(windows: deque[Window]) -> Window:
     steps, examples = sum(one.steps for one in windows), sum(one.examples for one in windows)
-    return Window(steps, examples, sum(one.seconds for one in windows))
+    work = Work()
+    for one in windows:
+        work = work.plus(one.work)
+    return Window(steps, examples, sum(one.seconds for one in windows), work)

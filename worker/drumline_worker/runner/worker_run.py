@@ -12,7 +12,7 @@ from drumline.checkpoints.store import Committed
 from drumline.contracts.spent import Spent
 from drumline.contracts.worker_api import ResumePoint
 from drumline.job import Scalar
-from drumline.local.local_run import sort_out, whole_number
+from drumline.local.local_run import example_numbers, sort_out, whole_number
 from drumline.local.stop_request import StopRequest
 from drumline.media import Media, Summary
 from drumline_worker.host.phase_times import PhaseTimes
@@ -87,6 +87,10 @@ class WorkerRun:
     def set_total_steps(self, total: int) -> None:
         """As `RunContext.set_total_steps`."""
         self._telemetry.total_steps(whole_number("run.set_total_steps", "total", total))
+
+    def describe_examples(self, *, tokens: float | None = None, flops_per_example: float | None = None) -> None:
+        """As `RunContext.describe_examples`."""
+        self._telemetry.describe_examples(*example_numbers(tokens, flops_per_example))
 
     def checkpoint(self, state: Any, *, step: int) -> bool:
         """As `RunContext.checkpoint`; the server learns of it once it is committed. Any: a pytree."""

@@ -219,6 +219,8 @@ class Run(Base):
     total_steps: Mapped[int | None]
     steps_per_s: Mapped[float | None]
     examples_per_s: Mapped[float | None]
+    throughput: Mapped[dict[str, Any] | None]
+    """As `contracts.events.Throughput`."""
     progress_at: Mapped[int | None]
     advanced_at: Mapped[int | None]
     """When its steps last got further; None until its attempt has a step rate. `step_us`: what a step took then."""

@@ -28,12 +28,17 @@ export interface Curve {
   lost: number;
 }
 
-const SYSTEM_ORDER = ["sys/steps_per_s", "sys/examples_per_s", "sys/step_ms"];
 const SYSTEM: Record<string, { title: string; unit: string }> = {
   "sys/steps_per_s": { title: "Steps per second", unit: "" },
   "sys/examples_per_s": { title: "Examples per second", unit: "" },
+  "sys/tokens_per_s": { title: "Tokens per second", unit: "" },
   "sys/step_ms": { title: "Step time", unit: "ms" },
+  "sys/input_wait_ms": { title: "Input wait of a step", unit: "ms" },
+  "sys/dispatch_ms": { title: "Dispatch of a step", unit: "ms" },
+  "sys/mfu_percent": { title: "MFU", unit: "%" },
+  "sys/hfu_percent": { title: "HFU", unit: "%" },
 };
+const SYSTEM_ORDER = Object.keys(SYSTEM);
 
 /** How a metric is called on pages: the engine's own have words, others their name. */
 export function titleOf(name: string): string {

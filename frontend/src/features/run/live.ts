@@ -88,6 +88,11 @@ function keepProgress(client: QueryClient, id: string, event: LiveEvent): void {
   client.setQueryData<Run>(keys.run(id), (run) => run && { ...run, progress: progressOf(run, event) });
 }
 
+/** The server's own object as it is, of which the progress that is asked for holds the same. */
+function throughputOf(told: unknown): Run["progress"]["throughput"] {
+  return told !== null && typeof told === "object" ? told : null;
+}
+
 function progressOf(run: Run, event: LiveEvent): Run["progress"] {
   const { progress } = run;
   const number = (name: "step" | "total_steps" | "steps_per_s" | "examples_per_s") => {
@@ -99,6 +104,7 @@ function progressOf(run: Run, event: LiveEvent): Run["progress"] {
     total_steps: number("total_steps"),
     steps_per_s: number("steps_per_s"),
     examples_per_s: number("examples_per_s"),
+    throughput: throughputOf(event.body.throughput) ?? progress.throughput ?? null,
     updated_at: event.at,
   };
 }

@@ -7,7 +7,7 @@ from pydantic import Field, JsonValue
 from drumline.contracts.api.access import PrincipalRef
 from drumline.contracts.api.programs import JobVersion
 from drumline.contracts.base import Contract, Reply, Timestamp
-from drumline.contracts.events import NonFiniteReplica
+from drumline.contracts.events import NonFiniteReplica, Throughput
 from drumline.contracts.ids import AttemptId, BatchId, CheckpointId, HostId, MemberId, PlanId, ProjectId, RunId
 from drumline.contracts.reasons import Category, EndReason
 from drumline.contracts.spec import Limits, Resources, Retries
@@ -99,6 +99,8 @@ class Progress(Reply):
     total_steps: int | None = None
     steps_per_s: float | None = None
     examples_per_s: float | None = None
+    throughput: Throughput | None = None
+    """None of steps that an older worker did."""
     updated_at: Timestamp | None = None
 
 

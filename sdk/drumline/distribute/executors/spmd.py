@@ -16,8 +16,9 @@ from jax.sharding import PartitionSpec as P
 
 from drumline.distribute.errors import InvalidValueError
 from drumline.distribute.executors.compared import ComparedArguments
+from drumline.distribute.executors.counted import CountedCost
 from drumline.distribute.executors.divided import dividable, refuse_unequal_branches, whole_where_paths_differ
-from drumline.distribute.executors.given import GivenArgument, are_shared
+from drumline.distribute.executors.given import GivenArgument, are_shared, find_token
 from drumline.distribute.executors.observed_variants import ObservedVariants, Wanted, WatchState
 from drumline.distribute.executors.same_program import require_same_program
 from drumline.distribute.observe import ProgramMemory
@@ -76,7 +77,8 @@ class SpmdStep:
         self._observe_by(instrumented, watched)
         self._find_outputs()
         self._find_leaves(arguments)
-        self._find_token()
+        gives_stacked = any(self._kinds[i] == "stacked" for i in self._given)
+        self._needs_token, self._token_at = find_token(group, self._out_is_mirrored, gives_stacked=gives_stacked)
         self._compared = ComparedArguments(group, traced, self._kinds, [*self._given, *self._staying])
         self._set_arguments(arguments)
         self._call = self._compile()
@@ -90,6 +92,7 @@ class SpmdStep:
             ObservedVariants(self._traced, replicas, counts_looks=self._counts_looks) if is_plain else None
         )
         self._variants: dict[Wanted, SpmdStep] = {}
+        self._cost = CountedCost(self._traced, is_whole=not self._group.logical_axes)
 
     def __call__(self, arguments: StepArguments) -> Any:
         wanted = None if self._observable is None else self._observable.wanted(self._observation)
@@ -99,6 +102,8 @@ class SpmdStep:
         if self._observation.comparer is not None:
             self._compared.tell(self._observation.comparer, self._sent, arguments, (*inputs[2], *inputs[3]))
         try:
+            counts = self._observation.wants_cost and self._observable is not None
+            counting = self._cost.begin(self._call, inputs) if counts else None
             outputs, new_values = self._call(*inputs)
         except jax.errors.JaxRuntimeError as error:
             refuse_unequal_branches(error)
@@ -106,7 +111,7 @@ class SpmdStep:
         # At once, before anything can fail: the old buffers are gone.
         for variable, value in zip(self._traced.written, new_values, strict=True):
             variable.commit_buffer(value)
-        self._group.window.admit(outputs[self._token_at])
+        self._observation.note_dispatch(self._cost.end(counting), self._group.window.admit(outputs[self._token_at]))
         if self._watched is not None:
             self._report_watched(self._watched, arguments, outputs)
         if self._instrumented:
@@ -191,15 +196,6 @@ class SpmdStep:
             index for index in of_outputs if not self._out_is_mirrored[index] or index in traced.row_outputs
         ]
 
-    def _find_token(self) -> None:
-        """The output that the in-flight window waits for: one that no later step is given for good, as state is."""
-        kept = [i for i, bare in enumerate(self._out_is_mirrored) if not bare]
-        if self._group.window.limit is None:
-            kept = [*range(self._traced.num_outputs)]
-        elif any(self._kinds[i] == "stacked" for i in self._given):
-            kept = []
-        self._needs_token, self._token_at = not kept, kept[-1] if kept else -1
-
     def _find_leaves(self, arguments: StepArguments) -> None:
         """Which leaves go in, and which of them are given away.
 
@@ -244,6 +240,8 @@ class SpmdStep:
 
     def _variant(self, arguments: StepArguments, wanted: Wanted) -> SpmdStep:
         variant = self._variants.get(wanted)
+        if self._observation.wants_cost and not self._cost.is_known:
+            self._cost.count_written(self._call, self._inputs(arguments, donate=False))
         if variant is None:
             assert self._observable is not None
             traced, instrumented, watched = self._observable.make(wanted)
@@ -257,6 +255,7 @@ class SpmdStep:
                 instrumented=instrumented,
                 watched=watched,
             )
+            variant._cost = self._cost
             if self._group.exchange is not None:
                 require_same_program(self._group, variant.text(arguments), "the observed variant of the step")
         return variant

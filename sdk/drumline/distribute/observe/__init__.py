@@ -58,10 +58,23 @@ class VariableRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class StepCost:
+    """What a step takes on each device: ``flops`` by XLA's analysis of its compiled program.
+
+    None where that says nothing: ``unknown`` is "loops" (a product of matrices in a loop, whose body XLA counts once),
+    "kernels" (of the user's own, which it counts as nothing), "executor" (no single program) or "compiler" (no answer).
+    """
+
+    flops: float | None
+    unknown: Literal["loops", "kernels", "executor", "compiler"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StepRecord:
     """One call of ``strategy.run``; times are ``time.monotonic_ns()``, ``rows`` the row table of the batch.
 
-    ``returned_at`` is when ``run`` gave control back, not when the devices were done.
+    ``returned_at`` is when ``run`` gave control back, not when the devices were done. ``held_ns``: of the time until
+    then, how long it waited for devices that were too many steps behind. ``cost``: where the observer wants it.
     """
 
     step: int
@@ -70,6 +83,8 @@ class StepRecord:
     returned_at: int
     rows: tuple[int, ...] | None
     examples: int | None
+    held_ns: int = 0
+    cost: StepCost | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +281,14 @@ class InputObserver(Protocol):
 
     def input_awaited(self, begins: bool) -> None:
         """The program asked for its next batch (``begins``), or has it, or an error in its place."""
+
+
+@runtime_checkable
+class CostObserver(Protocol):
+    """What an observer implements as well to have the cost of its program with each step."""
+
+    wants_cost: bool
+    """Asked once; a program is then counted when it is compiled, which takes a few milliseconds."""
 
 
 @runtime_checkable

@@ -22,6 +22,7 @@ from drumline.distribute.observe import (
     MAX_FREQUENT_ELEMENTS,
     ArgumentsObserver,
     CollectiveRecord,
+    CostObserver,
     DispatchedProgram,
     InputObserver,
     NonFiniteObserver,
@@ -31,6 +32,7 @@ from drumline.distribute.observe import (
     ProgramObserver,
     ReductionRecord,
     ReplicaPlacement,
+    StepCost,
     StepRecord,
     VariableRecord,
 )
@@ -77,7 +79,6 @@ class Observation:
         self._awaiting: InputObserver | None = None
         #: Whoever wants to know of NaN and infinities, in every process of its own replicas.
         self._watcher: NonFiniteObserver | None = None
-        #: Who compares the copies of what steps are given.
         self.comparer: ArgumentsObserver | None = None
         self._every = 10
         self._placed_executor: str | None = None
@@ -90,6 +91,10 @@ class Observation:
         #: Of steps that went out together those that are told.
         self.sampled: list[int] = []
         self.sent = range(0)
+        #: Are programs to be counted? What the one of the present step takes, and how long it waited for devices.
+        self.wants_cost = False
+        self._cost: StepCost | None = None
+        self._held_ns = 0
         self._step = 0
         self._is_used = False
         self._ragged: deque[int] = deque(maxlen=_MOST_RAGGED)
@@ -115,6 +120,7 @@ class Observation:
         can_watch = self.planner is None and not self._group.logical_axes
         self._watcher = observer if can_watch and isinstance(observer, NonFiniteObserver) else None
         self.comparer = observer if can_watch and isinstance(observer, ArgumentsObserver) else None
+        self.wants_cost = isinstance(observer, CostObserver) and observer.wants_cost
         self._placed_executor = None
         # On until the first step decides: a reduction may come before any step.
         self.wants_reduction = self.wants_in_step = self.wants_large = observer is not None
@@ -190,9 +196,11 @@ class Observation:
             return
         examples = sum(rows) if rows is not None else None
         share = (time.monotonic_ns() - dispatched_at) / len(steps)
+        held_ns, cost = self._take_dispatch()
         for i, step in enumerate(steps):
             began, ended = dispatched_at + int(share * i), dispatched_at + int(share * (i + 1))
-            self.observer.step_ended(StepRecord(step, executor, began, ended, rows, examples))
+            record = StepRecord(step, executor, began, ended, rows, examples, held_ns // len(steps), cost)
+            self.observer.step_ended(record)
 
     def begin_step(self, step: int) -> None:
         """A step was asked for."""
@@ -209,6 +217,17 @@ class Observation:
         if is_ragged:
             self._ragged.append(self._step)
         self._sample(is_ragged=is_ragged)
+
+    def note_dispatch(self, cost: StepCost | None, held_ns: int) -> None:
+        """A program of the present step was sent, after it had waited so long for devices."""
+        self._cost = cost
+        self._held_ns += held_ns
+
+    def _take_dispatch(self) -> tuple[int, StepCost | None]:
+        """What was noted since the last call."""
+        held_ns, cost = self._held_ns, self._cost
+        self._held_ns, self._cost = 0, None
+        return held_ns, cost
 
     def _sample(self, *, is_ragged: bool) -> None:
         is_sampled = self._step % self._every == 0
@@ -263,7 +282,8 @@ class Observation:
         if self.observer is None:
             return
         examples = sum(rows) if rows is not None else None
-        self.observer.step_ended(StepRecord(step, executor, dispatched_at, time.monotonic_ns(), rows, examples))
+        record = StepRecord(step, executor, dispatched_at, time.monotonic_ns(), rows, examples, *self._take_dispatch())
+        self.observer.step_ended(record)
 
     def report_collective(self, name: str, entered_at: int) -> None:
         """The lock-step executor did one collective."""
@@ -372,8 +392,7 @@ class Observation:
 
 def _call_site() -> str:
     """The word reduce and file:line of the caller outside the engine."""
-    frame = find_caller()
-    return _site_name(frame.f_code.co_filename, frame.f_lineno)
+    return _site_name((frame := find_caller()).f_code.co_filename, frame.f_lineno)
 
 
 @lru_cache(maxsize=256)

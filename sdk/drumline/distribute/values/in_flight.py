@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from functools import lru_cache
 from typing import Any
@@ -32,15 +33,18 @@ class InFlightWindow:
         needs_limit = len(devices) > 1 and any(device.platform == "cpu" for device in devices)
         return _cpu_window() if needs_limit else cls(None)
 
-    def admit(self, token: Any) -> None:
-        """Notes a sent step by one of its outputs, one that nobody donates."""
+    def admit(self, token: Any) -> int:
+        """Notes a sent step by one of its outputs, one that nobody donates; for how many nanoseconds it waited."""
         if self.limit is None or is_abstract():
-            return
+            return 0
         with self._lock:
             self._pending.append(token)
             oldest = self._pending.popleft() if len(self._pending) > self.limit else None
-        if oldest is not None and not oldest.is_deleted():
-            oldest.block_until_ready()
+        if oldest is None or oldest.is_deleted():
+            return 0
+        began = time.monotonic_ns()
+        oldest.block_until_ready()
+        return time.monotonic_ns() - began
 
 
 @lru_cache(maxsize=1)

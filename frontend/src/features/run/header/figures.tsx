@@ -6,6 +6,7 @@ import { isTerminal } from "@/api/states";
 import { count, formatDuration, formatInteger, formatRate, secondsBetween } from "@/lib/format";
 import { useNow } from "@/lib/now";
 import { placementQuery, type SteadyRun } from "../queries";
+import { hasModel, shareText, type Throughput } from "../throughput";
 
 /** Step of total as a ruler over the whole width, and the run's figures in one line under it. */
 export function Figures({ runId }: { runId: string }) {
@@ -15,7 +16,7 @@ export function Figures({ runId }: { runId: string }) {
 
 function FiguresOf({ run }: { run: Run }) {
   const now = useNow();
-  const { step, total_steps: total, steps_per_s: rate, examples_per_s: examples } = run.progress;
+  const { step, total_steps: total, steps_per_s: rate, examples_per_s: examples, throughput } = run.progress;
   const ended = isTerminal(run.state);
   const elapsed = secondsBetween(run.started_at, run.ended_at, now);
   const left = total && step !== null && step !== undefined && rate && !ended ? (total - step) / rate : null;
@@ -26,6 +27,7 @@ function FiguresOf({ run }: { run: Run }) {
         <Figure name="Step" value={stepText(step, total, ended)} />
         <Figure name="Steps/s" value={formatRate(rate)} />
         {!ended && <Figure name="Examples/s" value={formatRate(examples)} />}
+        {throughput && <Shares ended={ended} throughput={throughput} />}
         <Figure
           name={ended ? "Took" : "Elapsed"}
           value={run.started_at ? formatDuration(elapsed) : "not started"}
@@ -35,6 +37,30 @@ function FiguresOf({ run }: { run: Run }) {
         {run.attempts > 0 && <Figure name="Attempt" value={formatInteger(run.attempts)} />}
       </dl>
     </div>
+  );
+}
+
+/** Tokens a second where the program told their number, and how much of the chips it uses. */
+function Shares({ throughput, ended }: { throughput: Throughput; ended: boolean }) {
+  const { tokens_per_s: tokens, mfu_percent: mfu, mfu_unknown: noMfu } = throughput;
+  const { hfu_percent: hfu, hfu_unknown: noHfu } = throughput;
+  return (
+    <>
+      {typeof tokens === "number" && !ended && <Figure name="Tokens/s" value={formatRate(tokens)} />}
+      {hasModel(throughput) && <Figure name="MFU" value={<Share percent={mfu} unknown={noMfu} />} />}
+      <Figure name="HFU" value={<Share percent={hfu} unknown={noHfu} />} />
+    </>
+  );
+}
+
+function Share(share: { percent: number | null | undefined; unknown: string | null | undefined }) {
+  const text = shareText(share.percent, share.unknown);
+  if (typeof share.percent === "number") return <>{text}</>;
+  // The whole reason is on the Time tab; here a long one would take the line.
+  return (
+    <span className="text-muted" title={text}>
+      {text.split(":")[0]}
+    </span>
   );
 }
 

@@ -13,7 +13,7 @@ const MEANING: Record<RunState, string> = {
 
 /** The state in a sentence: the typed reason where there is one, else what the state means. Why a run waits stands below it. */
 export function stateSentence(
-  run: Pick<Run, "state" | "reason" | "not_finite" | "cancel_requested" | "cancelled_by">,
+  run: Pick<Run, "state" | "reason" | "not_finite" | "cancel_requested" | "cancelled_by" | "stalled_at">,
 ): string {
   const odd = Object.entries(run.not_finite ?? {}).map(([name, value]) => `${name} is ${value}`);
   if (run.state === "SUCCEEDED" && odd.length > 0)
@@ -23,6 +23,7 @@ export function stateSentence(
   if (stopping && run.cancelled_by?.name)
     return `Was asked to stop by ${run.cancelled_by.name}; the program has its grace period.`;
   if (stopping) return MEANING.CANCELLING;
+  if (run.stalled_at) return "The program runs, but its steps get no further.";
   return MEANING[run.state];
 }
 

@@ -10,6 +10,7 @@ import { ErrorState, SkeletonRows, StaleBanner } from "@/components/ui/view-stat
 import { formatDuration } from "@/lib/format";
 import { runEndedQuery } from "../queries";
 import { ledgerQuery } from "./queries";
+import { StepSection } from "./step-section";
 import { Timeline } from "./timeline";
 
 const route = getRouteApi("/runs/$runId/time");
@@ -34,6 +35,7 @@ export function TimeTab() {
     <div className="space-y-8">
       {ledger.error && <StaleBanner error={ledger.error} since={ledger.dataUpdatedAt} />}
       <Totals ended={ended} ledger={ledger.data} />
+      <StepSection ended={ended} runId={runId} />
       <Timeline ended={ended} runId={runId} total={ledger.data.wall_s} />
       {ledger.data.places.filter((place) => place.host).length > 1 && <Places ledger={ledger.data} />}
     </div>
