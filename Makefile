@@ -68,7 +68,7 @@ simulation: .venv/.dev ## 300 histories of faults in virtual time, every mutant,
 	$(PY) -m pytest -q -n 2 --dist worksteal tests/sim
 
 chaos: .venv/.dev ## kill, freeze and cut off real processes; nothing is lost or run twice (SEEDS=n: n times each; FULL=1: longer)
-	$(PY) -m pytest -q -n 4 --dist loadgroup tests/chaos --seeds $(or $(SEEDS),1) $(if $(FULL),--full,-m 'not long')
+	$(PY) -m pytest -q -n 4 --dist loadgroup -m '$(if $(FULL),,not long)' tests/chaos --seeds $(or $(SEEDS),1) $(if $(FULL),--full)
 
 chaos-gangs: .venv/.dev ## one member of a gang fails in every way that is known, and is named (REPEAT=n: n times each); a gang over two networks
 	$(PY) -m pytest -q tests/chaos/test_gang_members.py tests/chaos/test_gang_networks.py --seeds $(or $(REPEAT),1)

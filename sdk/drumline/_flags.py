@@ -1,6 +1,7 @@
 """What flags take, in the commands of `drumline` and in those of a program that runs by itself."""
 
 import re
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -29,6 +30,28 @@ class Duration(click.ParamType[float]):
         if seconds is None:
             self.fail(f"{value!r:.60} is no length of time; write seconds, or such as 90s, 5m, 1h30m, 2d", param, ctx)
         return seconds
+
+
+class Moment(click.ParamType[datetime]):
+    """A moment with its time zone, such as `2026-01-31T08:00:00Z`, or how long ago it was: `90s`, `10m`, `2d`."""
+
+    name = "moment"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        """With its time zone."""
+        if isinstance(value, datetime):
+            return value
+        text = str(value).strip()
+        seconds = _seconds(text.lower()) if len(text) <= _MOST_TEXT else None
+        try:
+            if seconds is not None:
+                return datetime.now(UTC) - timedelta(seconds=seconds)
+            moment = datetime.fromisoformat(text)
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r:.60} is no moment; write 2026-01-31T08:00:00Z, or such as 10m for ago", param, ctx)
+        if moment.tzinfo is None:
+            self.fail(f"{value!r:.60} says no time zone; write {text:.40}Z for UTC", param, ctx)
+        return moment
 
 
 class Days(click.ParamType[int]):

@@ -131,7 +131,9 @@ def test_f24_a_lost_member_stops_its_gang_which_goes_on_at_its_size_from_its_che
     assert run.result == undisturbed(int(str(run.result["steps"])))
 
 
-@pytest.mark.parametrize("hang", ["lock", "sleep", "stopped", "never starts"])
+@pytest.mark.parametrize(
+    "hang", ["lock", pytest.param("sleep", marks=pytest.mark.long("as `lock` does")), "stopped", "never starts"]
+)
 def test_f23_a_gang_that_hangs_ends_naming_the_member_that_stays_away(
     gang_site: Site, tmp_path: Path, measured: Measure, hang: str
 ) -> None:

@@ -31,7 +31,10 @@ pytestmark = pytest.mark.xdist_group("gang members")
 
 GANG = MirroredSpec()
 HOSTS = ("alpha", "beta", "gamma", "delta")
-SIZES = pytest.mark.parametrize("size", [2, 4])
+_LONG = pytest.mark.long("each failure meets a gang of one size in `make test`, of both in `make chaos-gangs`")
+SIZES = pytest.mark.parametrize("size", [2, pytest.param(4, marks=_LONG)])
+"""Of failures that take whole leases."""
+QUICK_SIZES = pytest.mark.parametrize("size", [pytest.param(2, marks=_LONG), 4])
 STOPPED_S = 15.0
 SILENT_S = 15.0
 """JAX ends who waits for a process that has been silent for so long."""
@@ -226,7 +229,7 @@ def test_a_frozen_member_is_named(
     assert message.startswith(f"Has not arrived: rank {rank} on {host.name} "), message
 
 
-@SIZES
+@QUICK_SIZES
 def test_an_absent_member_is_named(
     gang_site: Site, tmp_path: Path, chance: random.Random, measured: Measure, size: int
 ) -> None:
@@ -254,7 +257,7 @@ def test_an_absent_member_is_named(
     assert message.endswith(f" s: rank {rank} on {host.name}."), message
 
 
-@SIZES
+@QUICK_SIZES
 def test_a_member_that_returns_early_is_named(
     gang_site: Site, tmp_path: Path, chance: random.Random, measured: Measure, size: int
 ) -> None:
@@ -276,7 +279,7 @@ def test_a_member_that_returns_early_is_named(
     assert message.startswith(said), message
 
 
-@SIZES
+@QUICK_SIZES
 @pytest.mark.parametrize("is_first", [False, True], ids=["later", "from the first step on"])
 def test_a_member_that_runs_another_program_is_named(
     gang_site: Site, tmp_path: Path, chance: random.Random, measured: Measure, size: int, *, is_first: bool
@@ -304,7 +307,7 @@ def test_a_member_that_runs_another_program_is_named(
     assert re.match(f"{who}({built}|{being_built})", message), message
 
 
-@SIZES
+@QUICK_SIZES
 def test_a_member_that_makes_a_variable_alone_is_named(
     gang_site: Site, tmp_path: Path, chance: random.Random, measured: Measure, size: int
 ) -> None:
@@ -327,7 +330,7 @@ def test_a_member_that_makes_a_variable_alone_is_named(
     assert f" began step {at} without it. " in message, message
 
 
-@SIZES
+@QUICK_SIZES
 def test_a_member_whose_copy_of_a_variable_diverged_is_named(
     gang_site: Site, tmp_path: Path, chance: random.Random, size: int
 ) -> None:

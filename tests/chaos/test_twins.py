@@ -60,7 +60,9 @@ def test_f38_of_two_workers_of_one_host_the_older_ends_with_all_it_runs(
     finish_on(twin, site, run, witness)
 
 
-@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize(
+    "how", [HOW[0], pytest.param(HOW[1], marks=pytest.mark.long("it ends above, both ways, where it is not cut off"))]
+)
 def test_f38_of_two_workers_of_one_host_the_older_is_cut_off_and_its_program_ends_before_another_begins(
     site: Site, stepping: Path, witness: Witness, measured: Measure, how: str
 ) -> None:

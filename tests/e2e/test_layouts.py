@@ -22,6 +22,7 @@ from support.programs import Programs
 LAYOUTS = {"1 x 8": ("one",), "2 x 4": ("two-a", "two-b"), "4 x 2": ("four-a", "four-b", "four-c", "four-d")}
 _LONG = pytest.mark.long("two hosts stand for four")
 FOUR = pytest.param("4 x 2", marks=_LONG)
+_OFF = pytest.mark.long("digits with DATA is here, OFF over processes with the engine's tests of gangs")
 REPLICAS = 8
 EPOCHS = 3
 STEPS = 18
@@ -181,7 +182,7 @@ def digits_off(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program
 
 
-@pytest.mark.parametrize("layout", ["2 x 4", FOUR])
+@pytest.mark.parametrize("layout", [pytest.param("2 x 4", marks=_OFF), FOUR])
 def test_digits_without_sharding_gives_the_same_losses_over_hosts(
     layouts: Layouts, digits_off: Path, layout: str
 ) -> None:

@@ -33,7 +33,7 @@ def digits(deployment: Deployment) -> Iterator[Run]:
     """A finished run of the digits job, submitted from its plan."""
     with connect(deployment) as client:
         run = client.plan(DIGITS, replicas=8, labels={"suite": "pages"}).submit()
-        assert run.wait(timeout=120).state == "SUCCEEDED", run.reason
+        assert run.wait(timeout=300).state == "SUCCEEDED", run.reason
         yield run
 
 
@@ -43,7 +43,7 @@ def swept(deployment: Deployment, tmp_path_factory: pytest.TempPathFactory) -> B
     program = tmp_path_factory.mktemp("swept") / "rated.py"
     program.write_text("def main(run, *, rate: float = 0.1, width: int = 4):\n    return {'accuracy': rate / width}\n")
     with connect(deployment) as client:
-        batch = client.sweep(program, {"rate": [0.1, 0.2], "width": [4, 8]}, batch_name="rates").wait(timeout=120)
+        batch = client.sweep(program, {"rate": [0.1, 0.2], "width": [4, 8]}, batch_name="rates").wait(timeout=300)
     assert batch.details.states == {"SUCCEEDED": 4}, batch.details.states
     return batch
 

@@ -8,13 +8,15 @@ import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
+from drumline.contracts.base import to_micros
 from drumline_server.base.errors import InvalidRequestError, PatternError
 from drumline_server.base.paging import decode_cursor, encode_cursor
 from drumline_server.base.turns import Turns
@@ -24,7 +26,7 @@ from drumline_server.storage.models import LogChunk, Member
 from drumline_server.storage.runs import require_run
 from drumline_server.telemetry import log_search_child
 from drumline_server.telemetry.log_search_child import make_finder
-from drumline_server.telemetry.logs import chunks_from, is_gap_marker
+from drumline_server.telemetry.logs import chunks_from, first_byte_after, is_gap_marker
 
 CHILDREN = 2
 """Searches at the same time, of different callers."""
@@ -44,23 +46,34 @@ _LINE_BYTES = 4 * 2**20
 """Of one answer of the child: a hundred lines of 1000 bytes, with every character escaped, and where they stand."""
 _INHERITED = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
 """Of the environment: what the interpreter needs to start, and none of the server's secrets."""
-_STREAMS = ("stdout", "stderr", "system")
 
 
 @dataclass(frozen=True, slots=True)
 class LogQuery:
-    """What to look for, and where: in all members of the attempt, or in the one named."""
+    """What to look for, and where: in all members of the attempt, or in the one named. All that is said must hold."""
 
     find: str
+    """In every line, if it is empty; something else must be said then."""
     regex: bool = False
     ignore_case: bool = True
     attempt: str | None = None
     member: str | None = None
     limit: int = 1_000
     cursor: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    """Of the time at which the worker read it; what was printed within a second may share one."""
+    stream: api.LogStream | None = None
+    level: api.LogLevel | None = None
+    """Or graver. Lines that name no level have none."""
 
     def check(self) -> None:
         """Raises InvalidRequestError where it can not be looked for."""
+        if not self.find and (self.since, self.until, self.stream, self.level) == (None,) * 4:
+            hint = "Name a text, or one of since, until, stream and level."
+            raise InvalidRequestError("find", "is empty, which every line holds", hint=hint)
+        if self.since is not None and self.until is not None and self.until < self.since:
+            raise InvalidRequestError("until", f"{self.until.isoformat()} is before since, {self.since.isoformat()}")
         if "\n" in self.find:
             raise InvalidRequestError(
                 "find", "holds a line feed; a line is looked for", hint="Look for one line of it."
@@ -80,6 +93,8 @@ class _Source:
     rank: int
     start: int
     end: int
+    closed: bool = False
+    """Whether nothing behind the end is looked at, as it came later than was asked for."""
 
 
 def find_sources(session: Session, project_id: str, run_id: str, query: LogQuery) -> Sequence[_Source]:
@@ -92,16 +107,25 @@ def find_sources(session: Session, project_id: str, run_id: str, query: LogQuery
     else:
         attempt = runs.the_attempt(session, run, query.attempt)
         members = runs.members_of(session, attempt.id) if attempt else []
-    sources = [_Source(each.id, each.rank, 0, each.log_bytes) for each in sorted(members, key=lambda each: each.rank)]
+    sources = [_source(session, each, query) for each in sorted(members, key=lambda each: each.rank)]
     return sources if query.cursor is None else _behind(query.cursor, sources)
+
+
+def _source(session: Session, member: Member, query: LogQuery) -> _Source:
+    """The bytes that came within the query's times."""
+    start, stop = 0, None
+    if query.since is not None:
+        start = first_byte_after(session, member, to_micros(query.since) - 1)
+    if query.until is not None:
+        stop = first_byte_after(session, member, to_micros(query.until))
+    return _Source(member.id, member.rank, start, member.log_bytes if stop is None else stop, closed=stop is not None)
 
 
 def _behind(cursor: str, sources: Sequence[_Source]) -> Sequence[_Source]:
     member, start = decode_cursor(cursor, str, int)
     for index, source in enumerate(sources):
         if source.member == member:
-            begun = _Source(source.member, source.rank, max(0, int(start)), source.end)
-            return [begun, *sources[index + 1 :]]
+            return [replace(source, start=max(source.start, int(start))), *sources[index + 1 :]]
     raise InvalidRequestError("cursor", f"continues in {member}, which is not looked through here")
 
 
@@ -167,7 +191,8 @@ async def _started(query: LogQuery) -> AsyncIterator[_Child]:
         theirs.close()
         try:
             child = _Child(process, ours)
-            await child.send({"find": query.find, "regex": query.regex, "ignore_case": query.ignore_case})
+            wanted = {"find": query.find, "regex": query.regex, "ignore_case": query.ignore_case}
+            await child.send({**wanted, "stream": query.stream, "level": query.level})
             yield child
         finally:
             with suppress(ProcessLookupError):
@@ -236,7 +261,10 @@ class _Walk:
                 reading.cancel()
 
     async def _read(self, source: _Source, start: int) -> Sequence[LogChunk]:
-        read = partial(chunks_from, member_id=source.member, start=start, stop=start + _STRETCH_BYTES, limit=_CHUNKS)
+        stop = start + _STRETCH_BYTES
+        if source.closed and (stop := min(stop, source.end)) <= start:
+            return ()
+        read = partial(chunks_from, member_id=source.member, start=start, stop=stop, limit=_CHUNKS)
         return await self._database.read(read)
 
     def _note(self, source: _Source, answer: dict[str, Any]) -> None:  # Any: JSON
@@ -277,7 +305,7 @@ def _describe(rows: Sequence[LogChunk], start: int) -> tuple[list[list[Any]], by
         skipped = 0 if is_gap_marker(row) else max(0, start - row.first_byte)
         content = row.content[skipped:]
         line = row.first_line + row.content.count(b"\n", 0, skipped)
-        stream = row.stream if row.stream in _STREAMS else "system"
+        stream = row.stream if row.stream in get_args(api.LogStream) else "system"
         chunks.append([row.first_byte + skipped, line, row.at, stream, len(content)])
         pieces.append(content)
     return chunks, b"".join(pieces)

@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import accumulate
 from typing import Any, BinaryIO
 
@@ -35,6 +36,20 @@ _NICENESS = 5
 _CONTROL = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")
 """A control sequence (ECMA-48, 5.4), such as a colour: not seen on the page."""
 
+LEVELS: dict[str, tuple[str, ...]] = {
+    "debug": ("DEBUG", "TRACE"),
+    "info": ("INFO", "NOTICE"),
+    "warning": ("WARNING", "WARN"),
+    "error": ("ERROR", "Traceback"),
+    "critical": ("CRITICAL", "FATAL", "PANIC"),
+}
+"""How lines name their level, from the least grave on; logs of JSON and of key=value in small letters too. The head of
+a traceback is an error."""
+_GLOG = {"debug": "D", "info": "I", "warning": "W", "error": "E", "critical": "F"}
+"""As of absl and glog: `W1126 10:15:00 ...`."""
+_LEVEL_WITHIN = 160
+"""Characters of a line's beginning in which its level stands."""
+
 Hit = list[Any]  # Any: line, first byte, time, stream, excerpt, as JSON
 """A line that was found."""
 
@@ -47,6 +62,21 @@ class Finder:
     """The numbers of the lines of a text that hold it, from 0, ascending."""
     where: Callable[[bytes], int]
     """About where in a line that holds it, in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sieve:
+    """Which of the lines that hold the pattern are told: those of a stream, and those of a level or above."""
+
+    stream: str | None = None
+    level: str | None = None
+
+    def lines(self, text: bytes, found: Iterator[int]) -> Iterator[int]:
+        """Of the numbers that were found in the text, those of its lines that are as grave as that."""
+        if self.level is None:
+            return found
+        grave = set(_find_level(text, self.level))
+        return (number for number in found if number in grave)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +123,7 @@ class Search:
     """Looks through the output of one member, stretch by stretch."""
 
     finder: Finder
+    sieve: Sieve = field(default_factory=Sieve)
     open: _OpenLine = field(default_factory=_OpenLine)
 
     def take(self, chunks: Sequence[Chunk], content: bytes, *, last: bool, most: int) -> Found:
@@ -105,7 +136,7 @@ class Search:
         closed = text.rfind(b"\n") + 1
         whole = last or len(text) - closed > _KEPT_BYTES
         region = text if whole else text[:closed]
-        lines = [number for number in self.finder.lines(region) if number or not self.open.found] if region else []
+        lines = [number for number in self._lines(region, stretch) if number or not self.open.found]
         hits = [stretch.tell(number, self.finder.where) for number in lines[:most]]
         if len(lines) > most:
             return Found(hits, stretch.locate_line(lines[most]).first_byte, full=True)
@@ -113,6 +144,13 @@ class Search:
         place = stretch.place(closed) if text[closed:] else None
         self.open = _OpenLine(place, text[closed:][-_KEPT_BYTES:], found)
         return Found(hits, place.first_byte if place else None)
+
+    def _lines(self, region: bytes, stretch: "_Stretch") -> Iterator[int]:
+        if not region:
+            return iter(())
+        lines = self.sieve.lines(region, self.finder.lines(region))
+        wanted = self.sieve.stream
+        return lines if wanted is None else (number for number in lines if stretch.stream_of(number) == wanted)
 
 
 class _Stretch:
@@ -140,14 +178,24 @@ class _Stretch:
         """Where the line of this number begins."""
         return self.place(self._bounds(number)[0])
 
+    def stream_of(self, number: int) -> str:
+        """Where the line of this number was written to."""
+        begin, _ = self._bounds(number)
+        if begin == 0 and self._before.place is not None:
+            return self._before.place.stream
+        return self._chunks[self._chunk_of(begin)].stream
+
     def place(self, at: int) -> _Place:
         """Where the line begins that starts at byte `at` of the text."""
         if at == 0 and self._before.place is not None:
             return self._before.place
-        index = min(bisect_right(self._starts, at), len(self._chunks)) - 1
+        index = self._chunk_of(at)
         chunk, start = self._chunks[index], self._starts[index]
         line = chunk.first_line + self.text.count(b"\n", start, at)
         return _Place(line, chunk.first_byte + at - start, chunk.at, chunk.stream)
+
+    def _chunk_of(self, at: int) -> int:
+        return min(bisect_right(self._starts, at), len(self._chunks)) - 1
 
     def _bounds(self, number: int) -> tuple[int, int]:
         if not self._newlines:
@@ -202,6 +250,36 @@ def _find_expression(pattern: str, ignore_case: bool) -> Finder:
     return Finder(find, where)
 
 
+def _find_level(text: bytes, least: str) -> Iterator[int]:
+    """The numbers of the lines whose level is that or a graver one: the first that stands at their beginning."""
+    every = tuple(LEVELS)
+    grave, first = _compile_levels(every[every.index(least) :]), _compile_levels(every)
+    if b"\x1b" in text:
+        text = _CONTROL.sub(b"", text)
+    at = line = counted = 0
+    while (found := grave.search(text, at)) is not None:  # few lines, so that each may be looked at again
+        begin = text.rfind(b"\n", 0, found.start()) + 1
+        line += text.count(b"\n", counted, begin)
+        counted = begin
+        level = first.search(text[begin : begin + _LEVEL_WITHIN])
+        if level is not None and grave.search(level.group()):
+            yield line
+        at = text.find(b"\n", found.end()) + 1
+        if not at:
+            return
+
+
+@cache
+def _compile_levels(levels: Sequence[str]) -> Any:  # Any: RE2 has no types
+    """What finds a name of one of the levels."""
+    names = "|".join(name for level in levels for name in LEVELS[level])
+    glog = "".join(_GLOG[level] for level in levels)
+    options = re2.Options()
+    options.never_nl = True
+    keyed = rf'(?:"(?:level|levelname|severity)"\s*:\s*"|\blevel=)(?i:{names})\b'
+    return re2.compile(rf"(?m)(?:^[{glog}]\d{{4}} |\b(?:{names})\b|{keyed})".encode(), options)
+
+
 def _say(error: Exception) -> str:
     """RE2's words, without the prefix that is ours."""
     told = error.args[0] if error.args else ""
@@ -222,6 +300,8 @@ def _find_text(wanted: str, ignore_case: bool) -> Finder:
         at = folded.find(needle)
         line = counted = 0
         while at >= 0:
+            if at == len(folded) and folded.endswith("\n"):
+                return  # behind the last line there is none
             line += folded.count("\n", counted, at)
             counted = at
             yield line
@@ -242,11 +322,12 @@ def main() -> None:
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     wanted = json.loads(source.readline())
     finder = make_finder(wanted["find"], regex=wanted["regex"], ignore_case=wanted["ignore_case"])
-    search = Search(finder)
+    sieve = Sieve(wanted["stream"], wanted["level"])
+    search = Search(finder, sieve)
     for line in source:
         order = json.loads(line)
         if order["begin"]:
-            search = Search(finder)
+            search = Search(finder, sieve)
         chunks = [Chunk(*chunk) for chunk in order["chunks"]]
         content = _read(source, sum(chunk.size for chunk in chunks))
         found = search.take(chunks, content, last=order["last"], most=order["most"])

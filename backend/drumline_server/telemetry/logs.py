@@ -22,6 +22,8 @@ from drumline_server.storage.runs import require_run
 from drumline_server.telemetry.gaps import has_lost_output
 
 _CHUNK_BYTES = 65_536
+_CHUNK_US = 1_000_000
+"""What shares a chunk shares its time: after an outage much comes at once that was printed over minutes."""
 
 
 @dataclass(slots=True)
@@ -37,9 +39,9 @@ class _Chunk:
     def next_byte(self) -> int:
         return self.first_byte + self.size
 
-    def takes(self, event: LogEvent, content: bytes) -> bool:
-        """Whether the event continues where this chunk ends."""
-        fits = self.size + len(content) <= _CHUNK_BYTES
+    def takes(self, event: LogEvent, at: int, content: bytes) -> bool:
+        """Whether the event, of that time, continues where this chunk ends."""
+        fits = self.size + len(content) <= _CHUNK_BYTES and abs(at - self.at) < _CHUNK_US
         return fits and (event.stream, event.offset) == (self.stream, self.next_byte)
 
 
@@ -99,8 +101,9 @@ def _chunks(events: Sequence[LogEvent]) -> list[_Chunk]:
         content = event.text.encode()
         if not content:
             continue
-        if not chunks or not chunks[-1].takes(event, content):
-            chunks.append(_Chunk(event.stream, to_micros(event.at), event.offset, event.seq))
+        at = to_micros(event.at)
+        if not chunks or not chunks[-1].takes(event, at, content):
+            chunks.append(_Chunk(event.stream, at, event.offset, event.seq))
         chunks[-1].pieces.append(content)
         chunks[-1].size += len(content)
     return chunks
@@ -204,6 +207,24 @@ def chunks_from(
     if stop is not None:
         query = query.where(LogChunk.first_byte < stop)
     return session.scalars(query.order_by(LogChunk.first_byte).limit(limit)).all()
+
+
+def first_byte_after(session: Session, member: Member, at: int) -> int:
+    """Where the member's output begins that came after that microsecond; its end where there is none.
+
+    Halves the output again and again, as chunks have no index by time: 40 small reads of a terabyte. Where the host's
+    clock went back meanwhile it is one of the places at which the time was passed.
+    """
+    mine = LogChunk.member_id == member.id
+    holding = select(LogChunk.first_byte, LogChunk.next_byte, LogChunk.at).order_by(LogChunk.first_byte.desc()).limit(1)
+    low, high = 0, member.log_bytes
+    while low < high:
+        chunk = session.execute(holding.where(mine, LogChunk.first_byte <= (low + high) // 2)).first()
+        if chunk is None or chunk.at <= at:
+            low = max(chunk.next_byte if chunk else 0, (low + high) // 2 + 1)
+        else:
+            high = chunk.first_byte
+    return min(low, member.log_bytes)
 
 
 def _segment(row: LogChunk, start: int, stop: int) -> api.LogSegment | None:

@@ -883,7 +883,7 @@ export interface paths {
          * Search Logs
          * @description Lines of the whole output that hold a text or an expression, as they are found: a record a line.
          *
-         *     Of all members of the newest attempt, or of the one named. Whoever stops reading ends the search; `cursor` of the
+         *     All that is asked for must hold; without `find` one of since, until, stream and level is needed. Of all members of the newest attempt, or of the one named. Whoever stops reading ends the search; `cursor` of the
          *     last record continues it.
          */
         get: operations["search_logs"];
@@ -8905,12 +8905,19 @@ export interface operations {
     };
     search_logs: {
         parameters: {
-            query: {
+            query?: {
                 /** @description What the lines hold. */
-                find: string;
+                find?: string;
                 /** @description An expression as of RE2, instead of plain text. */
                 regex?: boolean;
                 ignore_case?: boolean;
+                /** @description Printed then or later. With its time zone, as 2026-01-31T00:00:00Z; to about a second. */
+                since?: string | null;
+                /** @description Printed then or before. With its time zone, as 2026-01-31T00:00:00Z; to about a second. */
+                until?: string | null;
+                stream?: ("stdout" | "stderr" | "system") | null;
+                /** @description As grave as that or graver, by what the line says. */
+                level?: ("debug" | "info" | "warning" | "error" | "critical") | null;
                 /** @description At most so many lines. */
                 limit?: number;
                 attempt?: string | null;

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
 import httpx2
 
@@ -81,11 +82,24 @@ _TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class LogSearch:
-    """What to look for: a text, or with `regex` an expression as of RE2."""
+    """What to look for: a text, or with `regex` an expression as of RE2, of some time, stream or level."""
 
     find: str
     regex: bool = False
     ignore_case: bool = True
+    since: datetime | None = None
+    until: datetime | None = None
+    stream: api.LogStream | None = None
+    level: api.LogLevel | None = None
+
+    def params(self) -> Params:
+        """As the route takes them."""
+        times = {"since": self.since, "until": self.until}
+        return {
+            **{"find": self.find, "regex": self.regex, "ignore_case": self.ignore_case},
+            **{name: None if at is None else at.isoformat() for name, at in times.items()},
+            **{"stream": self.stream, "level": self.level},
+        }
 
 
 def search_logs(
@@ -98,8 +112,8 @@ def search_logs(
     last, left, failures = (-1, 0), limit or sys.maxsize, 0
     while True:
         params = {
-            **{"find": wanted.find, "regex": wanted.regex, "ignore_case": wanted.ignore_case, "cursor": cursor},
-            **{"limit": min(left, MOST_FOUND), "attempt": source.attempt, "member": source.member},
+            **wanted.params(),
+            **{"limit": min(left, MOST_FOUND), "attempt": source.attempt, "member": source.member, "cursor": cursor},
         }
         try:
             for part in _parts(transport, f"{source.path}/logs/search", params):

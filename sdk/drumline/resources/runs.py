@@ -4,6 +4,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from datetime import datetime
 from typing import IO, TYPE_CHECKING
 from urllib.parse import quote
 
@@ -169,12 +170,16 @@ class Run:
         for chunk in read_logs(self._transport, source, start):
             yield from chunk.segments
 
-    def search_logs(
+    def search_logs(  # noqa: PLR0913 - keywords, of which a call names one or two
         self,
-        find: str,
+        find: str = "",
         *,
         regex: bool = False,
         ignore_case: bool = True,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        stream: api.LogStream | None = None,
+        level: api.LogLevel | None = None,
         limit: int | None = None,
         attempt: str | None = None,
         member: str | None = None,
@@ -182,14 +187,17 @@ class Run:
     ) -> Iterator[api.LogHit]:
         """Lines of its whole output that hold `find`, of all members by rank, as the server finds them.
 
-            for hit in run.search_logs(r"loss.*nan", regex=True):
+            for hit in run.search_logs(r"loss.*nan", regex=True, level="warning"):
                 print(hit.rank, hit.line, hit.text)
 
-        An expression (`regex`) is one of RE2: no look-ahead, no back-references. Of the newest attempt, unless
-        `attempt` or `member` is named; at most `limit` lines. `on_part` hears how far it came. Raises
-        InvalidRequestError for what is no expression.
+        An expression (`regex`) is one of RE2: no look-ahead, no back-references. `since` and `until` are moments with
+        a time zone at which the line was printed, to about a second; `level` is the least grave one, by what the line
+        says (`ERROR`, `level=warn`, `"severity": "info"`, absl's `W1126`, the head of a traceback). Without `find`,
+        one of these is needed. Of the newest attempt, unless `attempt` or `member` is named; at most `limit` lines.
+        `on_part` hears how far it came. Raises InvalidRequestError for what is no expression.
         """
-        source, wanted = LogSource(self._path, attempt, member), LogSearch(find, regex, ignore_case)
+        source = LogSource(self._path, attempt, member)
+        wanted = LogSearch(find, regex, ignore_case, since, until, stream, level)
         for part in search_logs(self._transport, source, wanted, limit):
             if on_part:
                 on_part(part)

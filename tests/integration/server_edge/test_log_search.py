@@ -11,7 +11,9 @@ import psutil
 import pytest
 
 from drumline import Client
+from drumline.contracts.base import from_micros
 from drumline_server.telemetry import log_search_child
+from support.command_line import Cli
 from support.core import Core, Member
 from support.edge import EdgeServer
 from support.processes import wait_until, words_of
@@ -67,6 +69,71 @@ def test_lines_are_found_with_their_place(any_server: EdgeServer, member: Member
 
 
 @pytest.mark.both_databases
+def test_lines_are_found_by_level_stream_and_time(any_server: EdgeServer, member: Member) -> None:
+    """All of them: each line is of another minute."""
+    printed = [
+        ("stdout", "INFO: it goes well, ERROR count 0"),
+        ("stderr", "WARNING: it is hot"),
+        ("stdout", '{"level": "error", "msg": "it failed"}'),
+        ("stderr", "E1126 10:15:00.1 7 a.py:1] it failed"),
+        ("stdout", "it says nothing of that"),
+        ("stderr", "Traceback (most recent call last):"),
+    ]
+    end, times = 0, []
+    for stream, text in printed:
+        times.append(any_server.core.clock.now())
+        end = print_out(member, f"{text}\n", end, stream)
+        any_server.core.clock.advance(60)
+
+    def found(**query: Any) -> list[int]:
+        return lines(search(any_server, member, **query))
+
+    moments = [from_micros(at).isoformat() for at in times]
+    assert found(level="debug") == [1, 2, 3, 4, 6]
+    assert found(level="warning") == [2, 3, 4, 6]
+    assert found(level="error", stream="stderr") == [4, 6]
+    assert found(level="critical") == []
+    assert found(stream="stderr", find="it") == [2, 4]
+    assert found(since=moments[2]) == [3, 4, 5, 6]
+    assert found(until=moments[2]) == [1, 2, 3]
+    assert found(since=moments[1], until=moments[4], level="error") == [3, 4]
+    assert found(since=from_micros(times[5] + 30_000_000).isoformat()) == []
+    assert found(until=from_micros(times[0] - 1).isoformat()) == []
+
+
+def test_the_command_line_prints_lines_of_a_level(
+    any_server: EdgeServer, member: Member, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_out(member, "INFO: well\nERROR: bad\n")
+    monkeypatch.setenv("DRUMLINE_URL", any_server.url)
+    monkeypatch.setenv("DRUMLINE_TOKEN", any_server.admin_token)
+    cli, run = Cli(capsys), member.claimed.run
+
+    assert (cli("logs", run, "--level", "error", "--until", "2100-01-01T00:00:00Z"), cli.out) == (0, "2: ERROR: bad\n")
+    assert (cli("logs", run, "--level", "critical", "--stream", "stdout"), cli.out) == (0, "")
+    assert "None of 2 lines is of that level and stream." in cli.err
+    assert cli("logs", run, "--level", "error", "--follow") == 2
+    assert "--level looks through the whole output: leave out --follow and --tail." in cli.err
+
+
+@pytest.mark.both_databases
+def test_a_search_within_times_continues_within_them(any_server: EdgeServer, member: Member) -> None:
+    end = print_out(member, "early\n")
+    any_server.core.clock.advance(60)
+    since = from_micros(any_server.core.clock.now()).isoformat()
+    end = print_out(member, "hit\n" * 5, end)
+    until = from_micros(any_server.core.clock.now()).isoformat()
+    any_server.core.clock.advance(60)
+    print_out(member, "late\n", end)
+
+    first = search(any_server, member, since=since, until=until, limit=3)
+    rest = search(any_server, member, since=since, until=until, cursor=first[-1]["cursor"])
+
+    assert [lines(first), lines(rest)] == [[2, 3, 4], [5, 6]]
+    assert (first[-1]["state"], rest[-1]["state"], rest[-1]["total_bytes"]) == ("full", "done", 8)
+
+
+@pytest.mark.both_databases
 def test_a_search_continues_behind_what_it_looked_at(any_server: EdgeServer, member: Member) -> None:
     end = print_out(member, "hit\n" * 7 + "hi")
     first = search(any_server, member, find="hit", limit=3)
@@ -95,7 +162,11 @@ def test_what_is_lost_is_found_as_it_is_told(any_server: EdgeServer, member: Mem
         ({"find": "(a", "regex": True}, "'(a' is no expression: missing )"),
         ({"find": r"(a)\1", "regex": True}, "invalid escape sequence"),
         ({"find": "a\nb"}, "line feed"),
-        ({"find": ""}, "at least 1"),
+        ({"find": ""}, "Name a text, or one of since, until, stream and level."),
+        ({"since": "2026-01-31T08:00:00"}, "since"),
+        ({"since": "2026-01-31T08:00:00Z", "until": "2026-01-31T07:00:00Z"}, "is before since"),
+        ({"level": "loud"}, "level"),
+        ({"stream": "stdin"}, "stream"),
         ({"find": "a" * 1_001}, "at most 1000"),
         ({"find": "a", "cursor": "x"}, "cursor"),
         ({"find": "a", "regexp": True}, "has no parameter"),

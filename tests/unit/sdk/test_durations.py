@@ -1,9 +1,12 @@
 """Lengths of time on the command line."""
 
+import re
+from datetime import UTC, datetime, timedelta
+
 import click
 import pytest
 
-from drumline._flags import Duration
+from drumline._flags import Duration, Moment
 
 
 @pytest.mark.parametrize(
@@ -42,3 +45,26 @@ def test_numbers_with_and_without_units_are_seconds(text: str, seconds: float) -
 def test_what_is_no_length_of_time_is_refused_with_how_to_write_one(text: str) -> None:
     with pytest.raises(click.BadParameter, match="write seconds, or such as 90s, 5m, 1h30m, 2d"):
         Duration().convert(text, None, None)
+
+
+def test_a_moment_has_its_time_zone_or_is_so_long_ago() -> None:
+    east = Moment().convert("2026-01-31T09:30:00+01:00", None, None)
+    assert east == Moment().convert("2026-01-31T08:30:00Z", None, None) == datetime(2026, 1, 31, 8, 30, tzinfo=UTC)
+
+    before = datetime.now(UTC)
+    ago = Moment().convert("1h30m", None, None)
+    assert before <= ago + timedelta(minutes=90) <= datetime.now(UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("yesterday", "is no moment; write 2026-01-31T08:00:00Z"),
+        ("2026-01-31T08:00:00", "says no time zone; write 2026-01-31T08:00:00Z for UTC"),
+        ("999999999d", "is no moment"),
+        ("", "is no moment"),
+    ],
+)
+def test_what_is_no_moment_is_refused_with_the_way_to_write_it(text: str, told: str) -> None:
+    with pytest.raises(click.BadParameter, match=re.escape(told)):
+        Moment().convert(text, None, None)

@@ -8,12 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drumline_server.base.errors import PatternError
-from drumline_server.telemetry.log_search_child import Chunk, Search, make_finder
+from drumline_server.telemetry.log_search_child import LEVELS, Chunk, Search, Sieve, make_finder
 
 
-def search(find: str, *stretches: bytes, regex: bool = False, ignore_case: bool = True) -> list[tuple[int, int, str]]:
+def search(
+    find: str, *stretches: bytes, regex: bool = False, ignore_case: bool = True, level: str | None = None
+) -> list[tuple[int, int, str]]:
     """Line, first byte and text of each line that is found."""
-    looking = Search(make_finder(find, regex=regex, ignore_case=ignore_case))
+    looking = Search(make_finder(find, regex=regex, ignore_case=ignore_case), Sieve(level=level))
     hits, first_byte, first_line = [], 0, 1
     for place, content in enumerate(stretches):
         half = len(content) // 2
@@ -30,6 +32,30 @@ def search(find: str, *stretches: bytes, regex: bool = False, ignore_case: bool 
 
 def lines_of(find: str, text: str, *, regex: bool = False) -> list[int]:
     return [line for line, _, _ in search(find, text.encode(), regex=regex)]
+
+
+@pytest.mark.parametrize(
+    ("line", "level"),
+    [
+        ("2026-11-26 10:15:00,123 INFO root: 3 ERROR lines were read", "info"),
+        ("[WARN] hot", "warning"),
+        ("\x1b[31mCRITICAL\x1b[0m boom", "critical"),
+        ('{"time": 1, "severity": "error", "text": "x"}', "error"),
+        ("ts=1 level=debug msg=x", "debug"),
+        ("W1126 10:15:00.123456 7 a.py:1] hot", "warning"),
+        ("F1126 10:15:00.123456 7 a.py:1] gone", "critical"),
+        ("Traceback (most recent call last):", "error"),
+        ("INFORMED is no level, nor is error", None),
+        (f"{'x' * 200} ERROR far from the beginning", None),
+    ],
+)
+def test_a_line_is_found_by_the_level_that_it_says(line: str, level: str | None) -> None:
+    every = [*LEVELS]
+    text = f"first\n{line}\nlast\n".encode()
+    found = [each for each in every if search("", text, level=each)]
+    assert found == ([] if level is None else every[: every.index(level) + 1])
+    assert all(search("", text[:at], text[at:], level=each) == search("", text, level=each)
+               for each in found for at in range(len(text)))  # fmt: skip
 
 
 @pytest.mark.parametrize(

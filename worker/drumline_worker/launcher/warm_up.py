@@ -3,6 +3,7 @@
 No backend may start here: its threads would be lost in every fork.
 """
 
+import logging
 from contextlib import suppress
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -24,6 +25,16 @@ def warm_up() -> None:
         _trace()
         if not _has_plugins():
             _finish_search_for_plugins()
+    _leave_logging_to_programs()
+
+
+def _leave_logging_to_programs() -> None:
+    """A library that logs through absl while it is imported gives the root logger a handler, as if a program had asked
+    for one: the `logging.basicConfig` of a program would then change nothing.
+    """
+    root = logging.getLogger()
+    for handler in (*root.handlers,):
+        root.removeHandler(handler)
 
 
 def _trace() -> None:

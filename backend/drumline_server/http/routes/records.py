@@ -7,6 +7,7 @@ from fastapi import Query, Response
 from fastapi.responses import StreamingResponse
 
 from drumline.contracts import api
+from drumline.contracts.base import Timestamp
 from drumline.contracts.events import MetricName, Name
 from drumline.contracts.ids import AttemptId, MediaId, MemberId, ReductionId, RunId
 from drumline.contracts.media import MediaKind
@@ -34,6 +35,7 @@ Step = Annotated[int | None, Query(ge=0, lt=_SAFE)]
 FromByte = Annotated[
     int, Query(alias="from", gt=-_SAFE, lt=_SAFE, description="First byte to show; -N shows the last N bytes.")
 ]
+_WITH_ZONE = "With its time zone, as 2026-01-31T00:00:00Z; to about a second."
 _SANDBOX = "sandbox; default-src 'none'"
 
 
@@ -128,9 +130,15 @@ async def search_logs(
     principal: ReaderDep,
     _: KnownQuery,
     app: AppDep,
-    find: Annotated[str, Query(min_length=1, max_length=MAX_PATTERN, description="What the lines hold.")],
+    find: Annotated[str, Query(max_length=MAX_PATTERN, description="What the lines hold.")] = "",
     regex: Annotated[bool, Query(description="An expression as of RE2, instead of plain text.")] = False,
     ignore_case: bool = True,
+    since: Annotated[Timestamp | None, Query(description=f"Printed then or later. {_WITH_ZONE}")] = None,
+    until: Annotated[Timestamp | None, Query(description=f"Printed then or before. {_WITH_ZONE}")] = None,
+    stream: api.LogStream | None = None,
+    level: Annotated[
+        api.LogLevel | None, Query(description="As grave as that or graver, by what the line says.")
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=50_000, description="At most so many lines.")] = 1_000,
     attempt: AttemptId | None = None,
     member: MemberId | None = None,
@@ -138,10 +146,11 @@ async def search_logs(
 ) -> StreamingResponse:
     """Lines of the whole output that hold a text or an expression, as they are found: a record a line.
 
-    Of all members of the newest attempt, or of the one named. Whoever stops reading ends the search; `cursor` of the
-    last record continues it.
+    All that is asked for must hold; without `find`, one of since, until, stream and level is needed. Of all members of
+    the newest attempt, or of the one named. Whoever stops reading ends the search; `cursor` of the last record
+    continues it.
     """
-    wanted = LogQuery(find, regex, ignore_case, attempt, member, limit, cursor)
+    wanted = LogQuery(find, regex, ignore_case, attempt, member, limit, cursor, since, until, stream, level)
     wanted.check()
     app.log_searches.require_room(principal.counts_for)
     sources = await app.database.read(lambda session: find_sources(session, principal.project_id, run_id, wanted))

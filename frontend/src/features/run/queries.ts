@@ -1,7 +1,7 @@
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import { api, body } from "@/api/client";
 import { keys, runQuery } from "@/api/queries";
-import type { LogSearchPart, Run } from "@/api/schema";
+import type { LogHit, LogSearchPart, Run } from "@/api/schema";
 import { isTerminal } from "@/api/states";
 import { linesOf } from "@/lib/lines";
 import { lostOf } from "./gaps";
@@ -218,9 +218,15 @@ export function fetchLogs(id: string, range: LogsRange, signal?: AbortSignal) {
   );
 }
 
+export type LogStream = LogHit["stream"];
+export type LogLevel = "debug" | "info" | "warning" | "error" | "critical";
+
 interface LogQuery {
   find: string;
   regex: boolean;
+  /** As grave as that or graver. */
+  level?: LogLevel;
+  stream?: LogStream;
   member: string;
   limit: number;
   cursor?: string;

@@ -6,6 +6,8 @@ import { finiteNumber, flag, nonEmpty, oneOf, optional, wholeNumber } from "@/li
 type Search = Record<string, unknown>;
 
 const COLOR_BY = ["replica", "state", "host"] as const;
+const LEVELS = ["debug", "info", "warning", "error", "critical"] as const;
+const STREAMS = ["stdout", "stderr", "system"] as const;
 const LAYOUTS = ["host", "torus", "replica"] as const;
 
 export function placementSearch(search: Search) {
@@ -53,6 +55,9 @@ export function logsSearch(search: Search) {
     /** Text to find, or an expression. */
     find: nonEmpty(search.find),
     regex: flag(search.regex),
+    /** The least grave level that is looked for. */
+    level: oneOf(search.level, LEVELS),
+    stream: oneOf(search.stream, STREAMS),
   });
 }
 

@@ -288,6 +288,11 @@ class LogSegment(Reply):
     """Set where output is lost: `text` is a line of ours that says so, and stands for the bytes that are missing."""
 
 
+LogStream = Literal["stdout", "stderr", "system"]
+LogLevel = Literal["debug", "info", "warning", "error", "critical"]
+"""From the least grave on."""
+
+
 class LogHit(Reply):
     """A line of output that holds what was looked for."""
 
@@ -297,7 +302,7 @@ class LogHit(Reply):
     """Its number in the member's output, from 1."""
     first_byte: int
     at: Timestamp
-    stream: Literal["stdout", "stderr", "system"]
+    stream: LogStream
     text: str
     """The line; of one that is long, up to 1000 bytes around the place."""
 

@@ -3,13 +3,14 @@ import { useState } from "react";
 import type { Attempt } from "@/api/schema";
 import { Button, buttonClass, IconButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icons";
+import { Select } from "@/components/ui/select";
 import { classNames } from "@/lib/class-names";
 import { count, formatBytes } from "@/lib/format";
+import type { LogLevel, LogStream } from "../queries";
 import type { LogBuffer } from "./buffer";
-
 import { MemberSelect } from "./member-select";
 import { foundText, type LogSearch } from "./search";
-import { useSearch } from "./use-search";
+import { looksFor, useSearch } from "./use-search";
 
 const route = getRouteApi("/runs/$runId/logs");
 const PRESSED = "aria-pressed:border-accent aria-pressed:bg-accent-soft aria-pressed:text-accent";
@@ -24,6 +25,8 @@ interface LogToolbarProps {
   wrap: boolean;
   find: string;
   regex: boolean;
+  level: LogLevel | undefined;
+  stream: LogStream | undefined;
   /** Whose output is shown, as far as it is known. */
   shown: string | null;
   goTo: (line: number) => void;
@@ -69,9 +72,24 @@ export function LogToolbar(props: LogToolbarProps) {
   );
 }
 
-function Find({ buffer, runId, shown, find, regex, goTo }: LogToolbarProps) {
+const ANY = "any";
+const LEVELS = [
+  { value: ANY, label: "Any level" },
+  { value: "info", label: "Info and above" },
+  { value: "warning", label: "Warnings and above" },
+  { value: "error", label: "Errors and above" },
+  { value: "critical", label: "Critical only" },
+] as const;
+const STREAMS = [
+  { value: ANY, label: "Any stream" },
+  { value: "stdout", label: "stdout" },
+  { value: "stderr", label: "stderr" },
+  { value: "system", label: "Drumline's own" },
+] as const;
+
+function Find({ buffer, runId, shown, find, regex, level, stream, goTo }: LogToolbarProps) {
   const navigate = route.useNavigate();
-  const search = useSearch({ runId, member: shown, find, regex }, buffer.endByte);
+  const search = useSearch({ runId, member: shown, find, regex, level, stream }, buffer.endByte);
   const [at, setAt] = useState(-1);
   const hits = search?.hits ?? [];
   const move = (by: number) => {
@@ -80,8 +98,17 @@ function Find({ buffer, runId, shown, find, regex, goTo }: LogToolbarProps) {
     setAt(next);
     goTo(hits[next] ?? 1);
   };
+  const narrow = (change: { level?: LogLevel | undefined; stream?: LogStream | undefined }) => {
+    setAt(-1);
+    void navigate({
+      search: (old) => ({ ...old, ...change }),
+      hash: true,
+      replace: true,
+      resetScroll: false,
+    });
+  };
   return (
-    <search className="flex items-center gap-1">
+    <search className="flex flex-wrap items-center gap-1">
       <input
         aria-label="Find in the whole log"
         className="h-7 w-56 max-w-full rounded-control border border-line-strong bg-bg px-2 text-xs"
@@ -120,7 +147,23 @@ function Find({ buffer, runId, shown, find, regex, goTo }: LogToolbarProps) {
       >
         .*
       </button>
-      {find !== "" && (
+      <Select
+        choices={level === "debug" ? [...LEVELS, { value: "debug", label: "Any that is said" }] : LEVELS}
+        className="text-xs"
+        compact
+        label="Level of the lines, by what they say"
+        onChange={(next) => narrow({ level: next === ANY ? undefined : (next as LogLevel) })}
+        value={level ?? ANY}
+      />
+      <Select
+        choices={STREAMS}
+        className="text-xs"
+        compact
+        label="Stream of the lines"
+        onChange={(next) => narrow({ stream: next === ANY ? undefined : (next as LogStream) })}
+        value={stream ?? ANY}
+      />
+      {looksFor({ find, level, stream }) && (
         <>
           <Found at={at} search={search} />
           <IconButton disabled={hits.length === 0} label="Previous match" onClick={() => move(-1)}>

@@ -21,7 +21,7 @@ interface LogViewerProps {
 }
 
 export function LogViewer({ run, attempts, attempt, member }: LogViewerProps) {
-  const { wrap = false, find = "", regex = false } = route.useSearch();
+  const { wrap = false, find = "", regex = false, level, stream } = route.useSearch();
   const navigate = route.useNavigate();
   const hash = useLocation({ select: (location) => location.hash });
   const range = parseRange(hash);
@@ -58,11 +58,13 @@ export function LogViewer({ run, attempts, attempt, member }: LogViewerProps) {
         buffer={loader.buffer}
         find={find}
         goTo={goTo}
+        level={level}
         member={member}
         regex={regex}
         revision={revision}
         runId={run.id}
         shown={loader.member}
+        stream={stream}
         wrap={wrap}
       />
       {loader.buffer.lineCount === 0 ? (

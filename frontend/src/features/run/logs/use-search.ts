@@ -1,5 +1,5 @@
 import { useEffect, useReducer, useState } from "react";
-import { searchLogs } from "../queries";
+import { type LogLevel, type LogStream, searchLogs } from "../queries";
 import { LogSearch, MOST_HITS } from "./search";
 
 /** While someone types, nothing is looked for. */
@@ -11,16 +11,28 @@ interface Wanted {
   member: string | null;
   find: string;
   regex: boolean;
+  level: LogLevel | undefined;
+  stream: LogStream | undefined;
 }
 
-/** Looks for `find` in the whole output of a member, of which `endByte` bytes are known to be there. */
-export function useSearch({ runId, member, find, regex }: Wanted, endByte: number): LogSearch | null {
+/** Whether anything is looked for. */
+export function looksFor({ find, level, stream }: Pick<Wanted, "find" | "level" | "stream">): boolean {
+  return find !== "" || level !== undefined || stream !== undefined;
+}
+
+/** Looks for `find` of a level and a stream in the whole output of a member, of which `endByte` bytes are known to be there. */
+export function useSearch(wanted: Wanted, endByte: number): LogSearch | null {
+  const { runId, member, find, regex, level, stream } = wanted;
   const [search, setSearch] = useState<LogSearch | null>(null);
   const [, changed] = useReducer((n: number) => n + 1, 0);
   useEffect(() => {
     setSearch(null);
-    if (find === "" || member === null) return;
-    const query = { find, regex, member, limit: MOST_HITS };
+    if (!looksFor({ find, level, stream }) || member === null) return;
+    const query = {
+      ...{ find, regex, member, limit: MOST_HITS },
+      ...(level ? { level } : {}),
+      ...(stream ? { stream } : {}),
+    };
     const made = new LogSearch(
       (cursor, signal) => searchLogs(runId, { ...query, ...(cursor ? { cursor } : {}) }, signal),
       changed,
@@ -33,7 +45,7 @@ export function useSearch({ runId, member, find, regex }: Wanted, endByte: numbe
       window.clearTimeout(timer);
       made.close();
     };
-  }, [runId, member, find, regex]);
+  }, [runId, member, find, regex, level, stream]);
   useEffect(() => search?.grow(endByte), [search, endByte]);
   return search;
 }
