@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import drumline.distribute as dist
-from bench import engine_contenders, engine_memory, engine_observer, engine_runs, engine_state
+from bench import engine_contenders, engine_copies, engine_memory, engine_observer, engine_runs, engine_state
 from bench.engine_report import Ratio, Results, machine
 from bench.engine_rounds import HAND, HAND_AGAIN, OURS, ROOT, Samples, TimedBlock, measure, paired, timed
 from bench.mlp import SIZES, Task
@@ -57,10 +57,19 @@ def main() -> None:
             results.add_ratio(task, ratio)
         results.show(task)
     if not options.no_observer:
-        for ratio in engine_observer.measure(options.rounds):
-            results.add_ratio(engine_observer.TASK, ratio)
-        results.show(engine_observer.TASK)
+        _measure_observers(results, options.rounds)
     results.write(ROOT / "build" / "bench" / "engine.json")
+
+
+def _measure_observers(results: Results, rounds: int) -> None:
+    """What it costs to be observed, and to compare copies."""
+    for ratio in engine_observer.measure(rounds):
+        results.add_ratio(engine_observer.TASK, ratio)
+    results.show(engine_observer.TASK)
+    for task, found in engine_copies.measured(rounds):
+        for ratio in found:
+            results.add_ratio(task, ratio)
+        results.show(task)
 
 
 @contextmanager

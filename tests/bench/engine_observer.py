@@ -63,7 +63,7 @@ def measure(rounds: int) -> list[Ratio]:
         for name in names[at:] + names[:at]:
             taken[name].append(contenders[name]())
     return [
-        _ratio(taken, title, names, clock)
+        ratio(taken, title, names, clock)
         for title, *names in (
             ("drumline observed / drumline", "observed", "plain", "again"),
             ("drumline that looks for NaN / drumline that does not", "looks", "told", "told again"),
@@ -74,7 +74,7 @@ def measure(rounds: int) -> list[Ratio]:
 
 def _contenders(strategy: dist.MirroredStrategy, run: Callable[[int], object]) -> dict[str, Callable[[], Clocks]]:
     def plain() -> Clocks:
-        return _clocked(lambda: run(BLOCK_STEPS))
+        return clocked(lambda: run(BLOCK_STEPS))
 
     def told(observer: Observer) -> Clocks:
         strategy.observe(observer, reductions_every=TOO_MANY_STEPS)
@@ -94,7 +94,7 @@ def _contenders(strategy: dist.MirroredStrategy, run: Callable[[int], object]) -
                 run(BLOCK_STEPS)
                 telemetry.close()
 
-            seconds = _clocked(watched)
+            seconds = clocked(watched)
             strategy.observe(None)
         return seconds
 
@@ -103,24 +103,28 @@ def _contenders(strategy: dist.MirroredStrategy, run: Callable[[int], object]) -
         "again": plain,
         "observed": observed,
         "looks": lambda: told(_Looking()),
-        "told": lambda: told(_Told()),
-        "told again": lambda: told(_Told()),
+        "told": lambda: told(Told()),
+        "told again": lambda: told(Told()),
     }
 
 
-def _ratio(taken: Mapping[str, Sequence[Clocks]], title: str, names: Sequence[str], clock: str) -> Ratio:
+def ratio(
+    taken: Mapping[str, Sequence[Clocks]], title: str, names: Sequence[str], clock: str, at_most: float | None = 1.01
+) -> Ratio:
+    """The median of the rounds' ratios. ``names``: what is measured, beside what, and that again for the A/A."""
     ours, theirs, again = ([getattr(one, clock) for one in taken[name]] for name in names)
     value, noise = (statistics.median(map(operator.truediv, some, theirs)) for some in (ours, again))
-    return Ratio(title if clock == "wall" else f"{title}, {clock} time", value, noise, at_most=1.01)
+    return Ratio(title if clock == "wall" else f"{title}, {clock} time", value, noise, at_most=at_most)
 
 
-def _clocked(act: Callable[[], object]) -> Clocks:
+def clocked(act: Callable[[], object]) -> Clocks:
+    """What ``act`` takes."""
     wall, processor = time.perf_counter(), time.process_time()
     act()
     return Clocks(time.perf_counter() - wall, time.process_time() - processor)
 
 
-class _Told:
+class Told:
     """An observer that keeps nothing."""
 
     def placement(self, record: PlacementRecord) -> None:
@@ -142,7 +146,7 @@ class _Told:
         """Nothing."""
 
 
-class _Looking(_Told):
+class _Looking(Told):
     """One that wants to know of NaN and infinities."""
 
     def watched(self, one: WatchedStep | WatchedResult) -> None:

@@ -74,9 +74,11 @@ def changed(state: Any, rows: jax.Array, mean: Any) -> tuple[Any, jax.Array]:
     return (optax.apply_updates(weights, updates), memory), mean(loss)
 
 
-def drumline(replicas: int, *, donates: bool, width: int = WIDTH) -> Contender:
-    """Ours."""
-    strategy = dist.MirroredStrategy(jax.devices()[:replicas])
+def drumline(
+    replicas: int, *, donates: bool, width: int = WIDTH, strategy: dist.MirroredStrategy | None = None
+) -> Contender:
+    """Ours; ``strategy`` where there is one of so many replicas."""
+    strategy = strategy or dist.MirroredStrategy(jax.devices()[:replicas])
     options = dist.RunOptions(donate=("state",)) if donates else None
     rows = next(iter(strategy.distribute_dataset([_rows(replicas, width)])))
     state: Any = initial_state(width)

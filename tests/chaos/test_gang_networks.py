@@ -153,6 +153,7 @@ def test_a_member_killed_beyond_the_line_is_named_and_the_run_resumes(
     assert message.startswith(f"Rank {rank} on {host.name}: "), message
 
 
+@pytest.mark.long("a gang over two networks of which a member is killed stays; the others fail so on one, too")
 def test_a_member_frozen_beyond_the_line_is_named(
     networks: TwoNetworks, tmp_path: Path, chance: random.Random, measured: Measure
 ) -> None:
@@ -170,6 +171,7 @@ def test_a_member_frozen_beyond_the_line_is_named(
     assert message.startswith(f"Has not arrived: rank {rank} on {host.name} "), message
 
 
+@pytest.mark.long("a gang over two networks of which a member is killed stays; the others fail so on one, too")
 def test_a_member_absent_beyond_the_line_is_named(networks: TwoNetworks, tmp_path: Path, measured: Measure) -> None:
     site = networks.site
     (launcher,) = [launcher_of(host) for host in site.hosts if host.name == "far"]
@@ -189,6 +191,7 @@ def test_a_member_absent_beyond_the_line_is_named(networks: TwoNetworks, tmp_pat
     assert message.endswith(f" s: rank {rank} on far."), message
 
 
+@pytest.mark.long("a gang over two networks of which a member is killed stays; this one waits for a lost host")
 def test_a_line_that_is_cut_names_the_host_beyond_it_and_the_run_resumes_once_it_is_mended(
     networks: TwoNetworks, tmp_path: Path, chance: random.Random, measured: Measure
 ) -> None:

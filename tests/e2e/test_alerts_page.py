@@ -60,6 +60,16 @@ def test_a_webhook_is_made_tested_and_shows_what_it_fails_of(
         expect(page.get_by_text("answered 500: not today")).to_have_count(1)  # the older delivery still says so
         assert there.received[1].is_signed_with(secret)
 
+        page.get_by_role("button", name="Edit", exact=True).click()
+        page.get_by_label("Name").fill("night shift")
+        page.get_by_label("Succeeded").check()
+        page.get_by_label("Only of the job").fill("digits")
+        page.get_by_role("button", name="Save the changes").click()
+        expect(page.get_by_role("button", name="Edit", exact=True)).to_be_focused()
+        expect(page.get_by_test_id("webhook")).to_contain_text("night shift")
+        told = "Succeeded, Failed, First NaN or infinity, Stalled; of digits"
+        expect(page.get_by_test_id("webhook")).to_contain_text(told)
+
         page.get_by_role("button", name="Delete", exact=True).click()
         page.get_by_role("button", name="Delete it for good").click()
         expect(page.get_by_text("No address is told of runs.")).to_be_visible()

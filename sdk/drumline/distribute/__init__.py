@@ -104,12 +104,21 @@ _INPUT = frozenset(
 )
 
 
+#: What programs that come from TensorFlow look for here, and where it is.
+_ELSEWHERE = {
+    "TensorSpec": "dist.ArraySpec",
+    "compute_average_loss": "dist.global_mean",
+    "experimental": "dist itself: dist.CentralStorageStrategy for experimental.CentralStorageStrategy",
+}
+
+
 def __getattr__(name: str) -> Any:
     if name in _INPUT:
         from drumline.distribute import input as distributed_input
 
         return getattr(distributed_input, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    elsewhere = f"; what TensorFlow calls so is {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{elsewhere}")
 
 
 __all__ = [

@@ -7,10 +7,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import drumline.distribute as dist
-from drumline.distribute.observe.divergence import CopyChecksums, checksum_copies
+from drumline.distribute.observe.divergence import CopyChecksums, OddCopy, checksum_copies
+
+OPTIMIZER = optax.adam(0.1)
 
 
 def rewrite_copy(variable: Any, replica: int, value: Any) -> None:
@@ -47,7 +50,7 @@ def test_a_copy_of_which_one_element_was_rewritten_is_named(
     rewrite_copy(odd, 2, value)
 
     (copy,) = checksums(four).odd_copies()
-    assert (copy.variable, copy.replica, copy.device) == ("odd", 2, jax.devices()[2])
+    assert (copy.name, copy.replica, copy.device) == ("odd", 2, jax.devices()[2])
     assert kept.shape == (3, 5)
 
 
@@ -91,3 +94,70 @@ def test_there_is_nothing_to_compare_on_one_replica_or_without_mirrored_variable
     assert checksum_copies(alone) is None
     assert checksum_copies(two) is None
     assert (float(held.numpy()), local.shape) == (1.0, ())
+
+
+class Comparing:
+    """Compares the arguments of every step from the second on, and listens to nothing else."""
+
+    def __init__(self) -> None:
+        self.odd: dict[range, list[OddCopy]] = {}
+
+    def ignore(self, record: object) -> None:
+        """A record of no matter here."""
+
+    placement = variable_created = step_began = step_ended = collective = reduction = ignore
+
+    def wants_arguments(self, steps: range) -> bool:
+        return steps.start > 0
+
+    def arguments_taken(self, steps: range, sums: CopyChecksums) -> None:
+        self.odd[steps] = sums.odd_copies()
+
+
+def rewrite_array(array: jax.Array, replica: int) -> jax.Array:
+    shards = [np.array(shard.data) for shard in array.addressable_shards]
+    shards[replica].flat[-1] += 1
+    copies = [jax.device_put(copy, shard.device) for copy, shard in zip(shards, array.addressable_shards, strict=True)]
+    return jax.make_array_from_single_device_arrays(array.shape, array.sharding, copies)
+
+
+def train(state: Any, x: jax.Array, *, frozen: jax.Array) -> Any:
+    weights, memory = state
+    gradients = {name: dist.all_reduce("mean", jnp.sum(x) * frozen * weights[name]) for name in weights}
+    updates, memory = OPTIMIZER.update(gradients, memory)
+    return dist.mirrored((optax.apply_updates(weights, updates), memory)), jnp.sum(x)
+
+
+@pytest.mark.parametrize("layers", [1, 20], ids=["few leaves", "many leaves"])
+@pytest.mark.parametrize("donate", [(), ("state",)], ids=["kept", "donated"])
+def test_the_odd_copy_of_state_that_is_handed_through_is_named_by_its_path(
+    four: dist.MirroredStrategy, donate: tuple[str, ...], layers: int
+) -> None:
+    four.observe(observer := Comparing())
+    weights = {f"layer{i}": jnp.ones(3) for i in range(layers)}
+    state, frozen = (weights, OPTIMIZER.init(weights)), jnp.ones(3)
+    options = dist.RunOptions(donate=donate) if donate else None
+    for step in range(6):
+        if step == 3:
+            state[0]["layer0"] = rewrite_array(state[0]["layer0"], 2)
+        x = dist.PerReplica.from_components([jnp.ones(2) * replica for replica in range(4)])
+        state, _ = four.run(train, args=(state, x), kwargs={"frozen": frozen}, options=options)
+
+    assert [observer.odd[range(step, step + 1)] for step in (1, 2)] == [[], []]
+    (first,) = observer.odd[range(3, 4)]
+    assert (first.name, first.replica, first.device) == ("state.0.layer0", 2, jax.devices()[2])
+    # The other replicas' all-reduced gradients keep the odd copy odd, and nothing else but what is made from it.
+    assert {(copy.name, copy.replica) for copy in observer.odd[range(5, 6)]} == {("state.0.layer0", 2)}
+
+
+def test_arguments_of_several_steps_in_a_program_are_compared_once(two: dist.MirroredStrategy) -> None:
+    two.observe(observer := Comparing())
+    iterator = iter(two.distribute_dataset([np.ones((4, 3), np.float32)] * 8))
+    table = two.run(lambda: dist.mirrored(jnp.ones(3)))
+    for attempt in range(2):
+        table = rewrite_array(table, 1) if attempt else table
+        two.run_steps(lambda table, x: jnp.sum(x @ table), iterator, 4, args=(table,))
+    assert [(steps, [copy.name for copy in odd]) for steps, odd in observer.odd.items()] == [
+        (range(1, 5), []),
+        (range(5, 9), ["table"]),
+    ]

@@ -171,3 +171,14 @@ def test_an_array_that_goes_in_twice_is_not_given_away(where: str, is_placed: bo
     with pytest.raises(ValueError, match="second time"):
         strategy.run(step, args=(state, other), options=dist.RunOptions(donate=("state",)))
     assert array.tolist() == [1, 1, 1]
+
+
+def test_the_host_waits_for_steps_that_put_out_nothing_but_what_the_next_one_takes(two: dist.MirroredStrategy) -> None:
+    per_replica = dist.PerReplica.from_components([jnp.zeros(3), jnp.zeros(3)])
+    for state, hand_on in (
+        (jnp.zeros(3), lambda state: dist.mirrored(state + 1)),
+        (per_replica, lambda state: state + 1),
+    ):
+        for _ in range(6):
+            state = two.run(hand_on, args=(state,), options=GIVE)
+        assert not any(token.is_deleted() for token in two.window._pending)

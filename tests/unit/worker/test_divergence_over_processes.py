@@ -1,4 +1,4 @@
-"""The copies of a variable on several hosts: all processes find the odd one, which none could see alone."""
+"""Copies of variables and state on several hosts: all processes find the odd one, which none could see alone."""
 
 from support.jax_processes import process_groups
 
@@ -10,19 +10,25 @@ from drumline.contracts.worker_api import Rendezvous
 from drumline_worker.runner.divergence import DivergedError, DivergenceCheck
 
 
-def rewrite(variable, replica):
-    shards = variable._buffer.addressable_shards
+def rewrite(array, replica):
     devices = jax.devices()
     copies = [
         jax.device_put(shard.data.at[..., 1].add(1) if shard.device == devices[replica] else shard.data, shard.device)
-        for shard in shards
+        for shard in array.addressable_shards
     ]
-    variable._buffer = jax.make_array_from_single_device_arrays(
-        variable._buffer.shape, variable._buffer.sharding, copies
-    )
+    return jax.make_array_from_single_device_arrays(array.shape, array.sharding, copies)
 
 
-def checked(replica):
+class Listening:
+    # To nothing but arguments.
+
+    placement = variable_created = step_began = step_ended = collective = reduction = lambda self, record: None
+
+    def __init__(self, check):
+        self.wants_arguments, self.arguments_taken = check.wants_arguments, check.arguments_taken
+
+
+def checked(replica, kind="variable"):
     strategy = dist.MirroredStrategy()
     rank, size = jax.process_index(), jax.process_count()
     rendezvous = Rendezvous(rank=rank, size=size, hosts=tuple(f"host{i}" for i in range(size)))
@@ -31,10 +37,20 @@ def checked(replica):
     with strategy.scope():
         weights = dist.Variable(jnp.zeros(3), name="weights", aggregation="mean")
         table = dist.Variable(jnp.ones(4), name="table")
+    strategy.observe(Listening(check))
+    state = {"weights": (jnp.ones(3), jnp.zeros(2))}
+
+    def train(state):
+        weights.assign_add(dist.all_reduce("sum", table.value[:3]))
+        return dist.mirrored(jax.tree.map(lambda leaf: leaf + 1, state))
+
     for step in range(8):
         if step == 5 and replica is not None:
-            rewrite(table, replica)
-        strategy.run(lambda: weights.assign_add(dist.all_reduce("sum", table.value[:3])))
+            if kind == "variable":
+                table._buffer = rewrite(table._buffer, replica)
+            else:
+                state["weights"] = (state["weights"][0], rewrite(state["weights"][1], replica))
+        state = strategy.run(train, args=(state,), options=dist.RunOptions(donate=("state",)))
         check.step_ended(step)
     try:
         check.finish()
@@ -50,11 +66,12 @@ def test_the_processes_of_a_gang_compare_the_copies_of_all() -> None:
             assert groups.run(CHECKED, "checked(None)", devices) == ["equal"] * len(devices)
             for replica in range(len(devices)):
                 owner = [rank for rank, count in enumerate(devices) for _ in range(count)][replica]
-                told = groups.run(CHECKED, f"checked({replica})", devices)
+                kind, name = [("variable", "'table'"), ("argument", "argument 'state.weights.1'")][replica % 2]
+                told = groups.run(CHECKED, f"checked({replica}, {kind!r})", devices)
 
                 assert told[0].startswith(f"replica {replica} on device"), told
                 assert told[0].endswith(
-                    f" (rank {owner} on host{owner}) has another value of 'table' than most replicas, "
+                    f" (rank {owner} on host{owner}) has another value of {name} than most replicas, "
                     "first seen after step 5 (equal after step 3)"
-                )
+                ), told
                 assert told == told[:1] * len(devices)

@@ -13,6 +13,7 @@ from drumline.distribute.observe import (
     StepRecord,
     VariableRecord,
 )
+from drumline.distribute.observe.divergence import CopyChecksums
 from drumline.distribute.observe.non_finite import WatchedResult, WatchedStep
 from drumline_worker.host.tally import Tally
 from drumline_worker.runner.channel import Channel
@@ -71,6 +72,15 @@ class RunObserver:
         self._tally.times.enter(Spent.COMPILE)  # until it is known which program runs: nearly no time, if it is built
         if not self._stepped:
             self._channel.send("state", phase="compiling")
+
+    def wants_arguments(self, steps: range) -> bool:
+        """Whether their copies are to be compared before these steps."""
+        return self._divergence is not None and self._divergence.wants_arguments(steps)
+
+    def arguments_taken(self, steps: range, sums: CopyChecksums) -> None:
+        """Has them compared."""
+        if self._divergence is not None:
+            self._divergence.arguments_taken(steps, sums)
 
     def program_dispatched(self, steps: range, program: DispatchedProgram) -> None:
         """Tells the shim, and the other members of the gang."""

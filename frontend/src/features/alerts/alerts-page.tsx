@@ -5,9 +5,9 @@ import { Button } from "@/components/ui/button";
 import { Section } from "@/components/ui/section";
 import { EmptyState, ErrorState, SkeletonRows, StaleBanner } from "@/components/ui/view-states";
 import { InBrowser } from "./in-browser";
-import { NewWebhook } from "./new-webhook";
 import { webhooksQuery } from "./queries";
 import { WebhookItem } from "./webhook";
+import { NewWebhook } from "./webhook-dialogs";
 
 const MAY_SEE = ["operator", "admin"];
 

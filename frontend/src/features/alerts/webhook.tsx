@@ -7,11 +7,13 @@ import { ErrorState } from "@/components/ui/view-states";
 import { count } from "@/lib/format";
 import { Deliveries } from "./deliveries";
 import { changeWebhook, deleteWebhook, testWebhook, webhooksQuery } from "./queries";
+import { EditWebhook } from "./webhook-dialogs";
 import { wordOf } from "./words";
 
 /** A webhook: where it posts, what it tells, how it fares, and what can be done with it. */
 export function WebhookItem({ webhook }: { webhook: Webhook }) {
   const [open, setOpen] = useState(false);
+  const [editing, setEditing] = useState(false);
   const act = useActs(webhook, () => setOpen(true));
   return (
     <li className="border-line border-b py-3 last:border-b-0" data-testid="webhook">
@@ -43,9 +45,13 @@ export function WebhookItem({ webhook }: { webhook: Webhook }) {
         <Button compact disabled={act.turn.isPending} onClick={() => act.turn.mutate()}>
           {webhook.enabled ? "Switch off" : "Switch on"}
         </Button>
+        <Button compact onClick={() => setEditing(true)}>
+          Edit
+        </Button>
         <Delete onDelete={() => act.remove.mutate()} pending={act.remove.isPending} />
       </div>
       {act.error ? <ErrorState error={act.error} what="That was refused" /> : null}
+      {editing && <EditWebhook onClose={() => setEditing(false)} webhook={webhook} />}
       {open && (
         <div className="mt-3">
           <Deliveries webhook={webhook.id} />

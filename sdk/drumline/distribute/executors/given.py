@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 
 from drumline.distribute.tracing.arguments import StepArguments
 from drumline.distribute.tracing.known_trees import picker
+from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.per_replica import PerReplica
 
 
@@ -38,3 +40,23 @@ class GivenArgument:
         for i in self._unused:
             picked[i].delete()
         return picked
+
+
+def are_shared(given: list[Any], others: Sequence[list[Any]]) -> bool:
+    """Whether an array of ``given`` is there twice, or among ``others`` too."""
+    ids = set(map(id, given))
+    return len(ids) < len(given) or not all(ids.isdisjoint(map(id, group)) for group in others)
+
+
+def find_token(group: DeviceGroup, are_mirrored: Sequence[bool], *, gives_stacked: bool) -> tuple[bool, int]:
+    """Whether a program needs one more output for the in-flight window to wait for, and which output that is.
+
+    It must be one that no later step is given for good: not mirrored, as state is, and no stacked one in a program that
+    ``gives_stacked`` arrays.
+    """
+    kept = [i for i, is_mirrored in enumerate(are_mirrored) if not is_mirrored]
+    if group.window.limit is None:
+        kept = [*range(len(are_mirrored))]
+    elif gives_stacked:
+        kept = []
+    return not kept, kept[-1] if kept else -1

@@ -49,6 +49,10 @@ class RepeatedSpmdStep(SpmdStep):
             watched.all_reduces, numbers, counts_on=False, steps=self._observation.sent, first=first
         )
 
+    @property
+    def _sent(self) -> range:
+        return self._observation.sent
+
     def _with_looks(self, leaves: list[Any], watched: WatchState) -> list[Any]:
         return leaves
 

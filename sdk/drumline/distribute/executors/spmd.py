@@ -15,9 +15,10 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 from drumline.distribute.errors import InvalidValueError
+from drumline.distribute.executors.compared import ComparedArguments
 from drumline.distribute.executors.counted import CountedCost
 from drumline.distribute.executors.divided import dividable, refuse_unequal_branches, whole_where_paths_differ
-from drumline.distribute.executors.given import GivenArgument
+from drumline.distribute.executors.given import GivenArgument, are_shared, find_token
 from drumline.distribute.executors.observed_variants import ObservedVariants, Wanted, WatchState
 from drumline.distribute.executors.same_program import require_same_program
 from drumline.distribute.observe import ProgramMemory
@@ -30,7 +31,7 @@ from drumline.distribute.tracing.step import TracedStep, unflattener
 from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.per_replica import REPLICA_AXIS, PerReplica
 from drumline.distribute.values.placement import refuse_deleted
-from drumline.distribute.values.true_rows import true_rows
+from drumline.distribute.values.true_rows import equal_rows, true_rows
 
 #: Leaves of a result that are arrays which the program puts out.
 _ARRAYS = ("replica", "mirrored")
@@ -70,14 +71,15 @@ class SpmdStep:
         self._constants = [group.replicated.place(value) for value in traced.constants]
         self._kinds = [arguments.kinds[i] for i in traced.leaf_indices]
         self._out_is_mirrored = [self._is_single or i in traced.mirrored_outputs for i in range(traced.num_outputs)]
-        # The in-flight window waits for an output; new values can't serve, as the next step donates their buffers.
-        self._needs_token = not traced.num_outputs
         self._donated_stacked = [traced.read[i].storage == "stacked" for i in self._donated]
         self._kept_stacked = [traced.read[i].storage == "stacked" for i in self._kept]
         self._new_stacked = [variable.storage == "stacked" for variable in traced.written]
         self._observe_by(instrumented, watched)
         self._find_outputs()
         self._find_leaves(arguments)
+        gives_stacked = any(self._kinds[i] == "stacked" for i in self._given)
+        self._needs_token, self._token_at = find_token(group, self._out_is_mirrored, gives_stacked=gives_stacked)
+        self._compared = ComparedArguments(group, traced, self._kinds, [*self._given, *self._staying])
         self._set_arguments(arguments)
         self._call = self._compile()
 
@@ -96,8 +98,10 @@ class SpmdStep:
         wanted = None if self._observable is None else self._observable.wanted(self._observation)
         if wanted is not None:
             return self._variant(arguments, wanted)(arguments)
+        inputs = self._inputs(arguments, self._donate)
+        if self._observation.comparer is not None:
+            self._compared.tell(self._observation.comparer, self._sent, arguments, (*inputs[2], *inputs[3]))
         try:
-            inputs = self._inputs(arguments, self._donate)
             counts = self._observation.wants_cost and self._observable is not None
             counting = self._cost.begin(self._call, inputs) if counts else None
             outputs, new_values = self._call(*inputs)
@@ -107,7 +111,7 @@ class SpmdStep:
         # At once, before anything can fail: the old buffers are gone.
         for variable, value in zip(self._traced.written, new_values, strict=True):
             variable.commit_buffer(value)
-        self._observation.note_dispatch(self._cost.end(counting), self._group.window.admit(outputs[-1]))
+        self._observation.note_dispatch(self._cost.end(counting), self._group.window.admit(outputs[self._token_at]))
         if self._watched is not None:
             self._report_watched(self._watched, arguments, outputs)
         if self._instrumented:
@@ -164,11 +168,11 @@ class SpmdStep:
             return False
         chosen = [leaf if isinstance(leaf, jax.Array) else object() for leaf in self._pick(arguments.leaves)]
         given = list(self._pick_given(chosen))
-        return _are_shared(given, [self._rest(chosen), [*self._traced.constants]])
+        return are_shared(given, [self._rest(chosen), [*self._traced.constants]])
 
     def _refuse_shared(self, arguments: StepArguments, given: list[Any], others: Sequence[list[Any]]) -> None:
         """InvalidValueError where an array that is given away goes in twice: XLA ends the process then."""
-        if not _are_shared(given, others) and not self._share_before_placed(arguments):
+        if not are_shared(given, others) and not self._share_before_placed(arguments):
             return
         names = ", ".join(repr(argument.name) for argument in self._given_arguments)
         raise InvalidValueError(
@@ -184,7 +188,7 @@ class SpmdStep:
     def _find_outputs(self) -> None:
         """How the program's outputs become the results; most often they are these, in this order."""
         traced = self._traced
-        self._out_rows = [_rows(aval.shape, self._group.num_replicas_in_sync) for aval in traced.jaxpr.out_avals]
+        self._out_rows = [equal_rows(aval.shape, self._group.num_replicas_in_sync) for aval in traced.jaxpr.out_avals]
         self._unflatten = unflattener(traced)
         of_outputs = [leaf.index for leaf in traced.output_leaves if leaf.kind in _ARRAYS]
         self._is_in_order = of_outputs == [*range(len(traced.output_leaves))]
@@ -269,6 +273,11 @@ class SpmdStep:
             operands = [one.value(component) for component in components]
             result = one.value(outputs[first + count + i])
             self._observation.report_in_step(one.name, one.op, operands, result)
+
+    @property
+    def _sent(self) -> range:
+        """The steps that are sent now."""
+        return self._observation.next_step
 
     def _results(self, arguments: StepArguments, outputs: list[jax.Array]) -> Any:
         if self._is_in_order and not arguments.is_padded:
@@ -388,13 +397,3 @@ class SpmdStep:
     @staticmethod
     def _spec(is_stacked: bool) -> P:
         return P(REPLICA_AXIS) if is_stacked else P()
-
-
-def _rows(shape: tuple[int, ...], num_replicas: int) -> tuple[int, ...] | None:
-    """The row table of an output that has ``shape`` on each replica."""
-    return (shape[0],) * num_replicas if shape else None
-
-
-def _are_shared(given: list[Any], others: Sequence[list[Any]]) -> bool:
-    ids = set(map(id, given))
-    return len(ids) < len(given) or not all(ids.isdisjoint(map(id, group)) for group in others)

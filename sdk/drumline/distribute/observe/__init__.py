@@ -15,6 +15,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from drumline.distribute.input.explain import InputExplanation
+    from drumline.distribute.observe.divergence import CopyChecksums
     from drumline.distribute.observe.non_finite import WatchedResult, WatchedStep
 
 #: Values are shown in full up to this many elements; larger arrays are summarized.
@@ -299,6 +300,20 @@ class NonFiniteObserver(Protocol):
 
     def watched(self, one: WatchedStep | WatchedResult) -> None:
         """It was sent; reading what it found waits for it, so let another thread do that."""
+
+
+@runtime_checkable
+class ArgumentsObserver(Protocol):
+    """What an observer implements as well to compare the copies of what steps are given: state handed through them.
+
+    Not of programs per replica, nor of replicas with several devices.
+    """
+
+    def wants_arguments(self, steps: range) -> bool:
+        """These steps are sent next; whether the copies of their arguments are to be compared."""
+
+    def arguments_taken(self, steps: range, sums: CopyChecksums) -> None:
+        """Checksums of them, which reading waits for, so let another thread do that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Whether the copies of a variable that are to be equal still are: a checksum of each, made on its own device."""
+"""Whether copies that are to be equal still are, of variables and arguments: a checksum of each, made where it is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,34 +15,44 @@ from jax import lax
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
+from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.per_replica import REPLICA_AXIS
 from drumline.distribute.variables.owner import VariableOwner
+
+CopyKind = Literal["variable", "argument"]
 
 
 @dataclass(frozen=True, slots=True)
 class OddCopy:
-    """A copy of a variable that is not what most copies are. ``replica`` counts over all hosts."""
+    """A copy that is not what most copies are. ``replica`` counts over all hosts.
 
-    variable: str
+    ``name``: of the variable, or the path of the argument's leaf, such as ``state.weights.0``.
+    """
+
+    name: str
     replica: int
     device: jax.Device
 
 
 class CopyChecksums:
-    """Checksums that the devices of this process compute; ``odd_copies`` waits for them."""
+    """Checksums that the devices of this process compute; ``odd_copies`` waits for them.
 
-    def __init__(self, names: Sequence[str], devices: Sequence[jax.Device], sums: jax.Array) -> None:
+    ``kind``: what ``names`` name.
+    """
+
+    def __init__(self, kind: CopyKind, names: Sequence[str], devices: Sequence[jax.Device], sums: jax.Array) -> None:
+        self.kind = kind
         self._names = tuple(names)
         self._replicas = {device: replica for replica, device in enumerate(devices)}
         self._sums = sums
 
     def read(self) -> dict[int, tuple[int, ...]]:
-        """By replica of this process the checksums of all variables, in their order."""
+        """By replica of this process the checksums of all names, in their order."""
         shards = [(self._replicas[shard.device], shard.data) for shard in self._sums.addressable_shards]
         return {replica: tuple(np.asarray(data).ravel().tolist()) for replica, data in sorted(shards)}
 
     def odd_copies(self) -> list[OddCopy]:
-        """The copies that differ from most of this process, by variable; where as many differ, from the first."""
+        """The copies that differ from most of this process, by name; where as many differ, from the first."""
         return self.find_odd(self.read())
 
     def find_odd(self, sums: dict[int, tuple[int, ...]]) -> list[OddCopy]:
@@ -69,7 +79,16 @@ def checksum_copies(strategy: VariableOwner) -> CopyChecksums | None:
         return None
     stacked = tuple(variable.storage == "stacked" for variable in mirrored)
     sums = _checksum_everywhere([variable._buffer for variable in mirrored], mesh=strategy.mesh, stacked=stacked)
-    return CopyChecksums([variable.name for variable in mirrored], strategy.devices, sums)
+    return CopyChecksums("variable", [variable.name for variable in mirrored], strategy.devices, sums)
+
+
+def checksum_arguments(group: DeviceGroup, names: Sequence[str], arrays: Sequence[jax.Array]) -> CopyChecksums:
+    """As ``checksum_copies``, of arrays that a step is given, whole on every device of ``group``; at least one.
+
+    A program that is sent after this may take the arrays for good.
+    """
+    sums = _checksum_everywhere([*arrays], mesh=group.mesh, stacked=(False,) * len(arrays))
+    return CopyChecksums("argument", names, group.devices, sums)
 
 
 def _has_equal_copies(variable: Any) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 import time
 import weakref
 from collections import deque
@@ -16,10 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from drumline.distribute.base.call_site import find_caller
 from drumline.distribute.base.enums import ReduceOp
 from drumline.distribute.combine import reduction
 from drumline.distribute.observe import (
     MAX_FREQUENT_ELEMENTS,
+    ArgumentsObserver,
     CollectiveRecord,
     CostObserver,
     DispatchedProgram,
@@ -43,8 +44,6 @@ from drumline.distribute.variables.variable import Variable
 
 if TYPE_CHECKING:  # grain, which input needs, takes a second to import
     from drumline.distribute.input.explain import InputExplanation
-
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 #: Steps of several results whose batches were ragged that are kept in mind.
@@ -80,6 +79,7 @@ class Observation:
         self._awaiting: InputObserver | None = None
         #: Whoever wants to know of NaN and infinities, in every process of its own replicas.
         self._watcher: NonFiniteObserver | None = None
+        self.comparer: ArgumentsObserver | None = None
         self._every = 10
         self._placed_executor: str | None = None
         #: Do reductions outside of steps go to the observer? Those of sampled and of ragged steps do.
@@ -119,6 +119,7 @@ class Observation:
         self._awaiting = observer if isinstance(observer, InputObserver) else None
         can_watch = self.planner is None and not self._group.logical_axes
         self._watcher = observer if can_watch and isinstance(observer, NonFiniteObserver) else None
+        self.comparer = observer if can_watch and isinstance(observer, ArgumentsObserver) else None
         self.wants_cost = isinstance(observer, CostObserver) and observer.wants_cost
         self._placed_executor = None
         # On until the first step decides: a reduction may come before any step.
@@ -236,6 +237,11 @@ class Observation:
         self.wants_large = self.wants_in_step and self._step % (self._every * LARGE_EVERY) == 0
 
     @property
+    def next_step(self) -> range:
+        """The step that is sent now, where several don't go out together."""
+        return range(self._step, self._step + 1)
+
+    @property
     def watches(self) -> bool:
         """Whether programs are to watch their all-reduces for NaN and infinities."""
         return self._watcher is not None
@@ -245,7 +251,7 @@ class Observation:
     ) -> None:
         """What a watching program put out for the step that has just been sent, or for several."""
         if self._watcher is not None:
-            steps = range(self._step, self._step + 1) if steps is None else steps
+            steps = self.next_step if steps is None else steps
             self._watcher.watched(WatchedStep(steps, watched, numbers, counts_on, first))
 
     def watch_result(self, op: ReduceOp, value: Any, result: Any, name: str | None) -> None:
@@ -386,15 +392,9 @@ class Observation:
 
 def _call_site() -> str:
     """The word reduce and file:line of the caller outside the engine."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith((_PACKAGE, _JAX)):
-        frame = frame.f_back
-    return _site_name(frame.f_code.co_filename, frame.f_lineno)
+    return _site_name((frame := find_caller()).f_code.co_filename, frame.f_lineno)
 
 
 @lru_cache(maxsize=256)
 def _site_name(file: str, line: int) -> str:
     return f"reduce {os.path.basename(file)}:{line}"
-
-
-_JAX = os.path.dirname(os.path.abspath(jax.__file__))

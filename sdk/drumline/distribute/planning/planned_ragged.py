@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from drumline.distribute.base.call_site import caller_stacklevel
 from drumline.distribute.combine.cross_device_ops import CrossDeviceOps
 from drumline.distribute.errors import DistributeWarning, NotPlannableError
 from drumline.distribute.executors.mpmd import MpmdStep
@@ -66,7 +67,7 @@ def plan_ragged(
         f"replicas with rows {list(arguments.rows or ())} have a program for each number of rows in a run on one host; "
         "what was compiled is one with the most rows on every replica",
         DistributeWarning,
-        stacklevel=9,
+        stacklevel=caller_stacklevel(),
     )
     return PlannedRagged(group, traces, arguments, even)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NoReturn
 
 from drumline.distribute.errors import DonatedError, InvalidValueError
+from drumline.distribute.tracing.leaf_names import parameter_names
 
 
 def donated_leaves(fn: Callable[..., Any], tree: Any, names: Iterable[str]) -> dict[str, range]:
@@ -20,7 +20,7 @@ def donated_leaves(fn: Callable[..., Any], tree: Any, names: Iterable[str]) -> d
     by_place = args.children()
     counts = [child.num_leaves for child in (*by_place, *kwargs.children())]
     starts = [sum(counts[:i]) for i in range(len(counts))]
-    names_by_place = (*_parameters(fn), *([""] * len(by_place)))[: len(by_place)]
+    names_by_place = (*parameter_names(fn), *([""] * len(by_place)))[: len(by_place)]
     passed = [*names_by_place, *keys]
     found: dict[str, range] = {}
     for name in names:
@@ -50,13 +50,3 @@ def _refuse(argument: str, step: int) -> NoReturn:
         f"argument {argument!r} was donated to step {step} and can't be read any more: use what that step returned, or "
         f"leave {argument!r} out of RunOptions(donate=...)"
     )
-
-
-def _parameters(fn: Callable[..., Any]) -> list[str]:
-    """By place; those that a ``*args`` takes have no name."""
-    try:
-        parameters = inspect.signature(fn).parameters.values()
-    except ValueError:
-        return []
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [parameter.name for parameter in parameters if parameter.kind in kinds]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from drumline.distribute.base.call_site import caller_stacklevel
 from drumline.distribute.errors import RetraceWarning
 from drumline.distribute.observe import DispatchedProgram
 from drumline.distribute.running.capture_recorder import record
@@ -153,7 +154,7 @@ class StepCache:
                 f"times for the same shapes: {_reason(states, state)}. Define the step once, and pass what changes as "
                 "an argument",
                 RetraceWarning,
-                stacklevel=5,
+                stacklevel=caller_stacklevel(),
             )
 
     def _drop_oldest(self) -> None:

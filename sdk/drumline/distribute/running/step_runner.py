@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 
+from drumline.distribute.base.call_site import caller_stacklevel
 from drumline.distribute.base.trace_state import is_abstract, read_trace_settings
 from drumline.distribute.combine.cross_device_ops import CrossDeviceOps
 from drumline.distribute.contexts.step_trace import ReplicaNumberNeeded
@@ -367,7 +368,7 @@ class StepRunner:
                 f"{len(unproven)} of {len(traced.mirrored_outputs)} outputs marked by dist.mirrored may differ between "
                 "replicas, and replica 0's value is taken: all_reduce what they are made from",
                 DivergingCopiesWarning,
-                stacklevel=7,
+                stacklevel=caller_stacklevel(),
             )
 
     def _raise_if_state_is_lost(self, error: Exception) -> None:

@@ -13,7 +13,7 @@ from drumline.distribute.cluster import (
     initialize,
 )
 from drumline.distribute.cluster.tf_config import VARIABLE
-from drumline.distribute.combine.communication import CommunicationOptions
+from drumline.distribute.combine.communication import CommunicationImplementation, CommunicationOptions
 from drumline.distribute.errors import InvalidTypeError
 from drumline.distribute.strategies.mirrored import MirroredStrategy
 
@@ -25,7 +25,8 @@ class MultiWorkerMirroredStrategy(MirroredStrategy):
 
     Without a resolver the environment tells the cluster, as for ``dist.initialize``; where it tells of none, or the
     processes have met already (always in a run of Drumline), the strategy is as ``MirroredStrategy()``.
-    ``communication_options`` are checked and change nothing: XLA chooses how devices exchange.
+    ``communication_options``, and ``communication`` of TensorFlow's experimental class, are checked and change nothing:
+    XLA chooses how devices exchange.
 
     Raises what ``dist.initialize`` raises; InvalidTypeError for what is no resolver, or are no options.
     """
@@ -34,11 +35,15 @@ class MultiWorkerMirroredStrategy(MirroredStrategy):
         self,
         cluster_resolver: ClusterResolver | None = None,
         communication_options: CommunicationOptions | None = None,
+        *,
+        communication: CommunicationImplementation | None = None,
     ) -> None:
         if communication_options is not None and not isinstance(communication_options, CommunicationOptions):
             raise InvalidTypeError(
                 f"communication_options must be dist.CommunicationOptions; got {communication_options!r:.80}"
             )
+        if communication is not None and not isinstance(communication, CommunicationImplementation):
+            raise InvalidTypeError(f"communication must be of dist.CollectiveCommunication; got {communication!r:.80}")
         gang = initialize(cluster_resolver)
         super().__init__()
         self._resolver = cluster_resolver or _resolver_of(gang)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from drumline.distribute.base.call_site import caller_stacklevel
 from drumline.distribute.base.enums import ReduceOp
 from drumline.distribute.combine import reduction
 from drumline.distribute.contexts import context
@@ -20,13 +21,17 @@ from drumline.distribute.tracing.row_weights import weights_of
 from drumline.distribute.values.per_replica import PerReplica
 
 
-def global_mean(per_example: Any) -> Any:
+def global_mean(per_example: Any, *, global_batch_size: float | None = None) -> Any:
     """Gives this replica's share of the mean over the whole batch: its sum divided by the elements of ALL replicas.
 
     Inside a step, take it as the loss and all_reduce gradients and loss with "sum": each example then weighs the same
     however the batch was split, an empty replica adds nothing, and no global batch size need be known.
-    ``per_example``: [rows, ...], or a nest of such.
+    ``per_example``: [rows, ...], or a nest of such. ``global_batch_size`` divides the sum in place of the elements, as
+    TensorFlow's ``compute_average_loss`` does: a last batch of fewer rows then weighs less.
+    Raises InvalidValueError for a batch size that is no positive number.
     """
+    if global_batch_size is not None and not global_batch_size > 0:
+        raise InvalidValueError(f"global_batch_size={global_batch_size!r} is no positive number of examples")
     context.require_replica_context("global_mean")
 
     def share(leaf: Any) -> Any:
@@ -35,20 +40,28 @@ def global_mean(per_example: Any) -> Any:
         dtype = reduction.mean_dtype(leaf.dtype)
         weights = weights_of(leaf) if current_part() is None else None
         if weights is not None:
-            return _weighted_share(leaf, weights, dtype)
+            return _weighted_share(leaf, weights, dtype, global_batch_size)
         own, scale = _elements_of_batch(leaf)
-        count = all_reduce(ReduceOp.SUM, jnp.asarray(own, jnp.float32))
+        count = _count(own, global_batch_size)
         return jnp.sum(leaf, dtype=dtype) * scale / count.astype(dtype)
 
     return jax.tree.map(share, per_example)
 
 
-def _weighted_share(leaf: jax.Array, weights: jax.Array, dtype: Any) -> jax.Array:
+def _count(own: Any, told: float | None) -> jax.Array:
+    """By what a sum is divided: what was ``told``, or the replicas' ``own`` numbers of elements together."""
+    if told is not None:
+        return jnp.asarray(told, jnp.float32)
+    count: jax.Array = all_reduce(ReduceOp.SUM, jnp.asarray(own, jnp.float32))
+    return count
+
+
+def _weighted_share(leaf: jax.Array, weights: jax.Array, dtype: Any, told: float | None) -> jax.Array:
     """Of a batch that may be padded: rows that only fill up add nothing, whatever they hold."""
     counts = weights.reshape(-1, *(1,) * (leaf.ndim - 1)) > 0
     own = jnp.sum(weights) * math.prod(leaf.shape[1:])
     total = jnp.sum(jnp.where(counts, leaf, jnp.zeros_like(leaf)), dtype=dtype)
-    share: jax.Array = total / all_reduce(ReduceOp.SUM, own).astype(dtype)
+    share: jax.Array = total / _count(own, told).astype(dtype)
     return share
 
 
@@ -73,10 +86,11 @@ def warn_of_mean_of_means(value: PerReplica) -> None:
     """Warns when per-replica results over different numbers of rows are about to be averaged without weights."""
     rows = value.batch_rows
     if rows is not None and len(set(rows)) > 1:
+        without = ", and a mean of no rows is NaN" if 0 in rows else ""
         warnings.warn(
             f"the mean of one value per replica, made from {', '.join(map(str, rows))} rows: each replica weighs the "
-            "same, so rows do not. Return values per row and reduce them with axis=0, or use dist.global_mean in "
-            "the step and reduce with 'sum'",
+            f"same, so rows do not{without}. Return values per row and reduce them with axis=0, or use "
+            "dist.global_mean in the step and reduce with 'sum'",
             MeanOfMeansWarning,
-            stacklevel=5,
+            stacklevel=caller_stacklevel(),
         )

@@ -23,6 +23,7 @@ from drumline.distribute.contexts.step_trace import StepTrace, next_token, trace
 from drumline.distribute.errors import InvalidValueError
 from drumline.distribute.tracing import jaxprs
 from drumline.distribute.tracing.arguments import StepArguments, abstract, component_of
+from drumline.distribute.tracing.leaf_names import parameter_names
 from drumline.distribute.tracing.replica_context import ReplicaContext
 from drumline.distribute.tracing.replica_traces import ReplicaTraces
 from drumline.distribute.tracing.row_weights import RowsMark
@@ -79,6 +80,8 @@ class TracedStep:
     """Which outputs have a row for each row of the batch, as ``dist.rows`` says."""
     minds_row_weights: bool = False
     """Whether the step knows that rows of its batch may not count."""
+    parameters: tuple[str, ...] = ()
+    """The names of the function's parameters, by place."""
     unmarked: Any = None
     """The jaxpr as it was traced, where the executor has a changed one."""
 
@@ -133,7 +136,7 @@ class StepTracer:
         trace.made_before, trace.created = made_before, created
         arguments, replica = self._arguments, trace.replica
         indices = [i for i in range(len(arguments.leaves)) if arguments.is_traced(i, replica)]
-        traced = TracedStep(None, [], [], [], trace.created, indices)
+        traced = TracedStep(None, [], [], [], trace.created, indices, parameters=parameter_names(self._fn))
         examples = [abstract(component_of(arguments.leaves[i], replica)) for i in indices]
 
         def body(variable_values: list[Any], leaf_values: list[Any]) -> list[Any]:

@@ -34,3 +34,8 @@ def without_filling(group: DeviceGroup, value: PerReplica) -> PerReplica:
     if weights is None or value.stacked is None or weights.rows is None or value.rows == weights.rows:
         return value
     return true_rows(group, value.stacked, weights)
+
+
+def equal_rows(shape: tuple[int, ...], num_replicas: int) -> tuple[int, ...] | None:
+    """The row table of a value that has ``shape`` on each replica."""
+    return (shape[0],) * num_replicas if shape else None

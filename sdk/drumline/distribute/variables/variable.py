@@ -158,15 +158,17 @@ class Variable(StoredValue, ScatterMethods, ArrayOperators):
 
     # writing
 
-    def assign(self, value: Any) -> Self:
+    # The further parameters are TensorFlow's: a compiled step names, locks and reads nothing by them.
+
+    def assign(self, value: Any, use_locking: Any = None, name: Any = None, read_value: Any = True) -> Self:
         """Sets the value."""
         return self._update_whole(replace_value, value, "assign")
 
-    def assign_add(self, delta: Any) -> Self:
+    def assign_add(self, delta: Any, use_locking: Any = None, name: Any = None, read_value: Any = True) -> Self:
         """Adds ``delta``."""
         return self._update_whole(operator.add, delta, "assign_add")
 
-    def assign_sub(self, delta: Any) -> Self:
+    def assign_sub(self, delta: Any, use_locking: Any = None, name: Any = None, read_value: Any = True) -> Self:
         """Subtracts ``delta``."""
         return self._update_whole(operator.sub, delta, "assign_sub")
 

@@ -1,13 +1,14 @@
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { type FormEvent, type ReactNode, useState } from "react";
-import type { AlertKind } from "@/api/schema";
+import type { AlertKind, Webhook } from "@/api/schema";
 import { Button } from "@/components/ui/button";
 import { CopyButton } from "@/components/ui/copy-button";
 import { Dialog } from "@/components/ui/dialog";
 import { ErrorState } from "@/components/ui/view-states";
-import { makeWebhook, webhooksQuery } from "./queries";
+import { changeWebhook, makeWebhook, webhooksQuery } from "./queries";
 import { ALERTS } from "./words";
 
+const TOLD_AT_FIRST: readonly AlertKind[] = ["run.failed", "run.non_finite", "run.stalled"];
 const INPUT = "h-8 w-full rounded-control border border-line-strong bg-bg px-2";
 
 /** Asks for an address, and shows the secret once. */
@@ -22,28 +23,68 @@ export function NewWebhook({ onClose }: { onClose: () => void }) {
       {made.data ? (
         <Secret onClose={onClose} secret={made.data.secret} />
       ) : (
-        <Form error={made.error} onMake={made.mutate} pending={made.isPending} />
+        <Form
+          error={made.error}
+          onSubmit={({ job, ...rest }) => made.mutate({ ...rest, job: job || null })}
+          pending={made.isPending}
+          refusal="The webhook was not made"
+          verb="Add the webhook"
+        />
       )}
     </Dialog>
   );
 }
 
-function Form({
-  onMake,
-  pending,
-  error,
-}: {
-  onMake: (request: { name: string; url: string; alerts: AlertKind[]; job: string | null }) => void;
+/** Changes where a webhook posts and what it tells; its secret and deliveries stay. */
+export function EditWebhook({ webhook, onClose }: { webhook: Webhook; onClose: () => void }) {
+  const client = useQueryClient();
+  const changed = useMutation({
+    mutationFn: (change: Chosen) => changeWebhook(webhook.id, change),
+    onSuccess: async () => {
+      await client.invalidateQueries(webhooksQuery);
+      onClose();
+    },
+  });
+  return (
+    <Dialog onClose={onClose} open title={`Edit ${webhook.name}`}>
+      <Form
+        error={changed.error}
+        first={webhook}
+        onSubmit={changed.mutate}
+        pending={changed.isPending}
+        refusal="The webhook was not changed"
+        verb="Save the changes"
+      />
+    </Dialog>
+  );
+}
+
+/** An empty job stands for all. */
+interface Chosen {
+  name: string;
+  url: string;
+  alerts: AlertKind[];
+  job: string;
+}
+
+interface FormProps {
+  first?: Webhook;
+  onSubmit: (chosen: Chosen) => void;
+  verb: string;
+  refusal: string;
   pending: boolean;
   error: unknown;
-}) {
-  const [name, setName] = useState("");
-  const [url, setUrl] = useState("");
-  const [job, setJob] = useState("");
-  const [alerts, setAlerts] = useState<readonly AlertKind[]>(["run.failed", "run.non_finite", "run.stalled"]);
+}
+
+function Form({ first, onSubmit, verb, refusal, pending, error }: FormProps) {
+  const [name, setName] = useState(first?.name ?? "");
+  const [url, setUrl] = useState(first?.url ?? "");
+  const [job, setJob] = useState(first?.job ?? "");
+  const [alerts, setAlerts] = useState<readonly AlertKind[]>(first?.alerts ?? TOLD_AT_FIRST);
   const submit = (event: FormEvent) => {
     event.preventDefault();
-    onMake({ name, url, alerts: [...alerts], job: job || null });
+    const told = ALERTS.map(({ kind }) => kind).filter((kind) => alerts.includes(kind));
+    onSubmit({ name, url, alerts: told, job });
   };
   return (
     <form className="space-y-4 p-4" onSubmit={submit}>
@@ -90,9 +131,9 @@ function Form({
           value={job}
         />
       </Field>
-      {error ? <ErrorState error={error} what="The webhook was not made" /> : null}
+      {error ? <ErrorState error={error} what={refusal} /> : null}
       <Button disabled={pending || alerts.length === 0} look="primary" type="submit">
-        Add the webhook
+        {verb}
       </Button>
     </form>
   );
