@@ -883,8 +883,9 @@ export interface paths {
          * Search Logs
          * @description Lines of the whole output that hold a text or an expression, as they are found: a record a line.
          *
-         *     All that is asked for must hold; without `find` one of since, until, stream and level is needed. Of all members of the newest attempt, or of the one named. Whoever stops reading ends the search; `cursor` of the
-         *     last record continues it.
+         *     All that is asked for must hold; without `find`, one of since, until, stream and level is needed. Of all members of
+         *     the newest attempt, or of the one named. Whoever stops reading ends the search; `cursor` of the last record
+         *     continues it.
          */
         get: operations["search_logs"];
         put?: never;
