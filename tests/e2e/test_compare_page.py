@@ -1,8 +1,9 @@
 """Runs compared: curves on one axis, what differs, placement, and the reductions of one step."""
 
+import re
 from collections.abc import Sequence
 
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from drumline.resources.batches import Batch
 from e2e.pages import open_settled
@@ -11,6 +12,7 @@ from support.deployment import Deployment
 from support.programs import Programs
 
 STEPS = 300
+SEARCHED = re.compile(r"/api/v1/runs\?.*\bq=swept")
 SWEPT = '''
     import jax.numpy as jnp
 
@@ -105,6 +107,12 @@ def assert_named_runs(page: Page, deployment: Deployment, ids: Sequence[str]) ->
     open_settled(page, f"{deployment.url}/compare?runs={','.join(ids)},nonsense")
     expect(page.get_by_test_id("legend").locator("li")).to_have_count(2, timeout=TIMEOUT_MS)
     page.keyboard.press("Control+k")
-    page.get_by_placeholder("Find a run, job, sweep, host or command").fill("swept")
-    page.get_by_text("Compare the runs that match “swept”").click()
+    held: list[Route] = []
+    page.route(SEARCHED, lambda route: held.append(route))
+    with page.expect_request(SEARCHED):
+        page.get_by_placeholder("Find a run, job, sweep, host or command").fill("swept")
+    page.get_by_text("Compare the runs that match “swept”").click()  # while the list shows all of the newest still
+    for route in held:
+        route.continue_()
+    page.unroute(SEARCHED)
     expect(page.get_by_test_id("legend").locator("li")).to_have_count(4, timeout=TIMEOUT_MS)

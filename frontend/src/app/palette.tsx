@@ -1,4 +1,4 @@
-import { useInfiniteQuery } from "@tanstack/react-query";
+import { type QueryClient, useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { Command } from "cmdk";
 import { useDeferredValue, useRef, useState } from "react";
@@ -22,15 +22,19 @@ export default function Palette({ onClose }: { onClose: () => void }) {
   const input = useRef<HTMLInputElement>(null);
   const [text, setText] = useState("");
   const search = useDeferredValue(text.trim());
-  const runs = useInfiniteQuery({
-    ...runsQuery({ q: search || undefined }, 8),
-    placeholderData: (old) => old,
-  });
+  const client = useQueryClient();
+  const runs = useInfiniteQuery({ ...runsFor(search), placeholderData: (old) => old });
   const navigate = useNavigate();
   const signOut = useSignOut();
   const act = (action: () => unknown) => () => {
     onClose();
     void action();
+  };
+  const compare = async () => {
+    const ids = await findRuns(client, search); // before this closes, which would end the question
+    if (ids === null) return notify("The runs could not be found; try again");
+    onClose();
+    await navigate({ to: "/compare", search: { runs: ids || undefined } });
   };
   return (
     <Dialog
@@ -86,11 +90,7 @@ export default function Palette({ onClose }: { onClose: () => void }) {
           </Group>
           <Things onChoose={act} search={search} />
           <Command.Group forceMount>
-            <Item
-              forceMount
-              onSelect={act(() => navigate({ to: "/compare", search: newest(runs.data?.pages[0]?.items) }))}
-              value="compare runs"
-            >
+            <Item forceMount onSelect={() => void compare()} value="compare runs">
               <Icon className="text-muted" name="batches" />
               {search ? `Compare the runs that match “${search}”` : "Compare the newest runs"}
             </Item>
@@ -121,7 +121,16 @@ export default function Palette({ onClose }: { onClose: () => void }) {
   );
 }
 
-/** The runs that are listed, as the address of their comparison. */
-function newest(runs: readonly { id: string }[] | undefined) {
-  return { runs: runs?.map(({ id }) => id).join(",") };
+function runsFor(search: string) {
+  return runsQuery({ q: search || undefined }, 8);
+}
+
+/** Ids as the address of a comparison has them: those that match, also while the list still shows what matched before. */
+async function findRuns(client: QueryClient, search: string): Promise<string | null> {
+  try {
+    const found = await client.ensureInfiniteQueryData(runsFor(search));
+    return found.pages.flatMap(({ items }) => items.map(({ id }) => id)).join(",");
+  } catch {
+    return null;
+  }
 }
