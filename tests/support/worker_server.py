@@ -168,9 +168,14 @@ class WorkerServer(Heard):
 
         self.core.write(forget)
 
-    def supersede_worker(self) -> None:
-        """Another worker registers with the same token."""
-        Worker(self.core, self.host, "test-host", 4, "cpu", boot_id="another", place="another").register()
+    def supersede_worker(self) -> str:
+        """Another worker registers with the same token; its incarnation."""
+        another = Worker(self.core, self.host, "test-host", 4, "cpu", boot_id="another", place="another")
+        return another.register().incarnation
+
+    def serving(self) -> str | None:
+        """The incarnation that serves the host."""
+        return self.core.read(lambda session: session.scalar(select(Host.incarnation_id).where(Host.id == self.host)))
 
     def revoke_worker(self) -> None:
         """An operator revokes the worker's token."""
