@@ -173,10 +173,6 @@ class WorkerServer(Heard):
         another = Worker(self.core, self.host, "test-host", 4, "cpu", boot_id="another", place="another")
         return another.register().incarnation
 
-    def serving(self) -> str | None:
-        """The incarnation that serves the host."""
-        return self.core.read(lambda session: session.scalar(select(Host.incarnation_id).where(Host.id == self.host)))
-
     def revoke_worker(self) -> None:
         """An operator revokes the worker's token."""
         self.core.write(lambda session: revoke_worker_tokens(session, self.host, TESTER, self.core.clock.now()))
