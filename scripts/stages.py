@@ -30,8 +30,8 @@ LANES: Mapping[str, Sequence[str]] = {
     "computes": ("check", "integration", "unit", "simulation"),
     "waits": ("chaos", "e2e", "pythons", "conformance", "frontend-test"),
 }
-"""One stage of each lane runs at a time; a lane that is done takes the last stage that waits in the longest other. A
-third lane would save no time on two processors, which these keep busy, and make each test wait half as long again."""
+"""One stage of each lane runs at a time; a lane that is done takes the last stage that waits in the longest other. With
+a third, on two processors, the browser tests took 25 % longer and the integration tests 53 %."""
 NICENESS: Mapping[str, int] = {"computes": 5, "serves": 5}
 """How far stages of a lane give way: those that wait hold real processes to limits of seconds, and get what they need;
 those that serve have limits too, which are wider. Where Linux shares processors out among sessions (autogroup), only

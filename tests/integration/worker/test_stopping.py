@@ -278,6 +278,7 @@ def test_a_worker_whose_host_another_one_serves_ends_what_it_runs_and_itself(
     assert "Traceback" not in own_worker.said
     serving = select(Host.incarnation_id).where(Host.id == own_server.host)
     assert own_server.core.read(lambda session: session.scalar(serving)) == another  # it may ask again, and is refused
+    assert len(own_server.registrations) <= 2
     own_worker.expect_nothing_left()
 
 
