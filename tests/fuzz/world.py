@@ -210,6 +210,12 @@ class World:
                 "throughput": {"step_ms": 1.5, "chip": "cpu", "hfu_unknown": "chip"},
                 "last_collective": "loss",
             },
+            {
+                "kind": "arrivals",
+                "samples": [
+                    {"call": 3, "points": [{"input_us": 5, "own_code_us": 6, "dispatch_us": 7, "rest_us": 80}]}
+                ],
+            },
             {"kind": "metrics", "names": ["loss", "loss"], "steps": [1, 2], "times": [now, now], "values": [0.5, 0.25]},
             {
                 "kind": "reduction",

@@ -2,17 +2,19 @@
 
 import base64
 import io
+import json
 import random
 import zipfile
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import insert, literal, select, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.api import PrincipalRef, TokenCreate
+from drumline.contracts.arrivals import MAX_ARRIVAL_POINTS
 from drumline.contracts.base import from_micros
 from drumline.contracts.events import MAX_REPLICAS_TOLD, WorkerEvent
 from drumline.contracts.ids import new_id
@@ -21,9 +23,10 @@ from drumline.contracts.spec import RunSubmit
 from drumline.contracts.spent import Spent
 from drumline.contracts.stacks import MAX_COLLECTIVES, MAX_STACKS
 from drumline_server.services.tokens import create_token
-from drumline_server.storage.models import Batch, Host, LedgerEntry, Plan, Run, WebhookDelivery
+from drumline_server.storage.models import ArrivalRecord, Batch, Host, LedgerEntry, Plan, Run, WebhookDelivery
 from drumline_server.storage.models import Member as MemberRow
 from drumline_server.storage.models.base import insert_rows
+from drumline_server.telemetry.arrivals import KEPT
 from support.core import GANG, Member, submission_body
 from support.edge import EdgeServer
 from support.pictures import gray_png
@@ -171,6 +174,11 @@ class LargeWorld:
         stands |= {"claimed_at": self.core.clock.now(), "spent": {name.value: 10**9 for name in Spent}}
         change = update(MemberRow).where(MemberRow.run_id == gang.id).values(stands)
         self.core.write(lambda session: session.execute(change))
+        arrived = [[call, [[10**15] * 4] * MAX_ARRIVAL_POINTS] for call in range(KEPT)]
+        owner = select(MemberRow.id, MemberRow.project_id, MemberRow.run_id, MemberRow.attempt_id)
+        rows = owner.add_columns(literal(json.dumps(arrived)), literal(1)).where(MemberRow.run_id == gang.id)
+        columns = ["member_id", "project_id", "run_id", "attempt_id", "samples", "recorded_at"]
+        self.core.write(lambda session: session.execute(insert(ArrivalRecord).from_select(columns, rows)))
 
     def _make_slice(self) -> None:
         """A host of the largest slice that there may be."""

@@ -95,6 +95,7 @@ def _assignment(session: Session, locked: LockedMember) -> Claimed:
             "resume_from": run.resume_from,
             "takes_times": True,
             "takes_throughput": True,
+            "takes_arrivals": True,
         }
     )
 

@@ -32,7 +32,7 @@ from drumline_server.lifecycle.guard import (
 from drumline_server.lifecycle.status_events import TelemetryWrite
 from drumline_server.storage.models import PlacementRecord, VariableRecord
 from drumline_server.storage.models.base import insert_or_ignore
-from drumline_server.telemetry import gaps, logs, media, metric_rows, non_finite, reductions, times
+from drumline_server.telemetry import arrivals, gaps, logs, media, metric_rows, non_finite, reductions, times
 
 
 def store_checkpoints(write: TelemetryWrite, events: Sequence[CheckpointEvent]) -> None:
@@ -118,6 +118,7 @@ _STORES: dict[str, Store] = {
     "restored": store_restore,
     "progress": status_events.apply_progress,
     "result": status_events.apply_result,
+    "arrivals": arrivals.store_arrivals,
     "time": times.store_times,
 }
 """By kind, in the order in which a batch's events are shown."""

@@ -732,6 +732,26 @@ export interface paths {
         patch: operations["patch_run"];
         trace?: never;
     };
+    "/api/v1/runs/{run_id}/arrivals": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Arrivals
+         * @description When each member of a gang comes to its collectives, and whom they wait for: of the newest attempt, or of one.
+         */
+        get: operations["get_arrivals"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run_id}/attempts": {
         parameters: {
             query?: never;
@@ -2083,6 +2103,101 @@ export interface components {
             values?: number[] | null;
         };
         /**
+         * ArrivalPoint
+         * @description One collective of a sampled call, on the member's own clock, in microseconds.
+         *
+         *     From the end of the collective before it until the member came to this one: `input_us` waiting for the next batch,
+         *     `dispatch_us` within `strategy.run`, `own_code_us` what is left. `rest_us`: from then until its devices were done
+         *     with it, with what the member waited for others in agreeing on its next batch.
+         */
+        ArrivalPoint: {
+            /** Dispatch Us */
+            dispatch_us: number;
+            /** Input Us */
+            input_us: number;
+            /** Own Code Us */
+            own_code_us: number;
+            /** Rest Us */
+            rest_us: number;
+        };
+        /**
+         * ArrivalSample
+         * @description A call of `strategy.run`: the reductions since the call before it, then its own program.
+         */
+        ArrivalSample: {
+            /** Call */
+            call: number;
+            /** Points */
+            points: components["schemas"]["ArrivalPoint"][];
+        };
+        /**
+         * ArrivalTimes
+         * @description What a step of one member is made of, in milliseconds, on its own clock.
+         *
+         *     In one step they add up: arrival is input, own code and dispatch; then the member waits, then the devices work.
+         */
+        ArrivalTimes: {
+            /** Arrival Ms */
+            arrival_ms: number;
+            /** Devices Ms */
+            devices_ms: number;
+            /** Dispatch Ms */
+            dispatch_ms: number;
+            /** Input Ms */
+            input_ms: number;
+            /** Own Code Ms */
+            own_code_ms: number;
+            /** Wait Ms */
+            wait_ms: number;
+        };
+        /**
+         * Arrivals
+         * @description A page of the members of an attempt, by rank, over its last compared steps: at most 32, of a large gang 8.
+         */
+        Arrivals: {
+            /** Attempt */
+            attempt: string | null;
+            /** Call */
+            call?: number | null;
+            /** Compared */
+            compared: number;
+            /** Error Ms */
+            error_ms?: number | null;
+            /** Executor */
+            executor: string | null;
+            /** Members */
+            members: components["schemas"]["MemberArrival"][];
+            /** Next */
+            next?: string | null;
+            /** Run */
+            run: string;
+            /** Step Ms */
+            step_ms?: number | null;
+            straggler?: components["schemas"]["Straggler"] | null;
+            /** Unmeasured */
+            unmeasured: ("executor" | "nothing_told") | null;
+        };
+        /**
+         * ArrivalsEvent
+         * @description When a member of a gang came to the collectives of sampled calls; all members sample the same ones.
+         */
+        ArrivalsEvent: {
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "arrivals";
+            /** Samples */
+            samples: components["schemas"]["ArrivalSample"][];
+            /** Seq */
+            seq: number;
+        };
+        /**
          * AssignedDevice
          * @description A device of a gang, with the replica and logical position that the scheduler gave it.
          */
@@ -2653,6 +2768,11 @@ export interface components {
             /** Strategy */
             strategy: components["schemas"]["MirroredSpec"] | components["schemas"]["CentralStorageSpec"] | components["schemas"]["TpuSpec"] | components["schemas"]["OneDeviceSpec"];
             /**
+             * Takes Arrivals
+             * @default false
+             */
+            takes_arrivals: boolean;
+            /**
              * Takes Throughput
              * @default false
              */
@@ -2911,7 +3031,7 @@ export interface components {
          */
         EventBatch: {
             /** Events */
-            events: (components["schemas"]["StateEvent"] | components["schemas"]["PlacementEvent"] | components["schemas"]["VariableEvent"] | components["schemas"]["ProgressEvent"] | components["schemas"]["MetricsEvent"] | components["schemas"]["MediaEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReductionEvent"] | components["schemas"]["NonFiniteEvent"] | components["schemas"]["LogEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["RestoredEvent"] | components["schemas"]["TimeEvent"] | components["schemas"]["GapEvent"] | components["schemas"]["ResultEvent"])[];
+            events: (components["schemas"]["StateEvent"] | components["schemas"]["PlacementEvent"] | components["schemas"]["VariableEvent"] | components["schemas"]["ProgressEvent"] | components["schemas"]["ArrivalsEvent"] | components["schemas"]["MetricsEvent"] | components["schemas"]["MediaEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReductionEvent"] | components["schemas"]["NonFiniteEvent"] | components["schemas"]["LogEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["RestoredEvent"] | components["schemas"]["TimeEvent"] | components["schemas"]["GapEvent"] | components["schemas"]["ResultEvent"])[];
             /** Fence */
             fence: number;
             /** First Seq */
@@ -3918,6 +4038,22 @@ export interface components {
             fence: number;
             /** Window */
             window: number;
+        };
+        /**
+         * MemberArrival
+         * @description One member; the times are None before anything was compared.
+         */
+        MemberArrival: {
+            /** Arrived Last */
+            arrived_last: number;
+            /** Host */
+            host: string;
+            /** Host Name */
+            host_name: string;
+            latest?: components["schemas"]["ArrivalTimes"] | null;
+            median?: components["schemas"]["ArrivalTimes"] | null;
+            /** Rank */
+            rank: number;
         };
         /**
          * MemberEnd
@@ -5299,6 +5435,7 @@ export interface components {
             step?: number | null;
             /** Steps Per S */
             steps_per_s?: number | null;
+            straggler?: components["schemas"]["Straggler"] | null;
             throughput?: components["schemas"]["Throughput"] | null;
             /** Total Steps */
             total_steps?: number | null;
@@ -6411,6 +6548,28 @@ export interface components {
             runs: string[];
         };
         /**
+         * Straggler
+         * @description The member that the others wait for: it came last in four of five compared steps, and costs 10 % or more.
+         */
+        Straggler: {
+            /** Arrived Last */
+            arrived_last: number;
+            /** Compared */
+            compared: number;
+            /** Error Ms */
+            error_ms: number;
+            /** Gain Ms */
+            gain_ms: number;
+            /** Gain Percent */
+            gain_percent: number;
+            /** Host Name */
+            host_name: string;
+            /** Rank */
+            rank: number;
+            /** Step Ms */
+            step_ms: number;
+        };
+        /**
          * StreamHint
          * @description Something of a list changed: fetch it again. Topics `runs` and `fleet` carry only these.
          */
@@ -7018,6 +7177,11 @@ export type AlertReason = components['schemas']['AlertReason'];
 export type AlertRun = components['schemas']['AlertRun'];
 export type AlertTest = components['schemas']['AlertTest'];
 export type ArraySummary = components['schemas']['ArraySummary'];
+export type ArrivalPoint = components['schemas']['ArrivalPoint'];
+export type ArrivalSample = components['schemas']['ArrivalSample'];
+export type ArrivalTimes = components['schemas']['ArrivalTimes'];
+export type Arrivals = components['schemas']['Arrivals'];
+export type ArrivalsEvent = components['schemas']['ArrivalsEvent'];
 export type AssignedDevice = components['schemas']['AssignedDevice'];
 export type Attempt = components['schemas']['Attempt'];
 export type AttemptState = components['schemas']['AttemptState'];
@@ -7109,6 +7273,7 @@ export type MediaSeries = components['schemas']['MediaSeries'];
 export type MediaValue = components['schemas']['MediaValue'];
 export type Member = components['schemas']['Member'];
 export type MemberAck = components['schemas']['MemberAck'];
+export type MemberArrival = components['schemas']['MemberArrival'];
 export type MemberEnd = components['schemas']['MemberEnd'];
 export type MemberHeartbeat = components['schemas']['MemberHeartbeat'];
 export type MemberNotice = components['schemas']['MemberNotice'];
@@ -7241,6 +7406,7 @@ export type StacksReport = components['schemas']['StacksReport'];
 export type StacksRequest = components['schemas']['StacksRequest'];
 export type StateEvent = components['schemas']['StateEvent'];
 export type StoredRuns = components['schemas']['StoredRuns'];
+export type Straggler = components['schemas']['Straggler'];
 export type StreamHint = components['schemas']['StreamHint'];
 export type SubmittedBatch = components['schemas']['SubmittedBatch'];
 export type SubmittedRun = components['schemas']['SubmittedRun'];
@@ -8642,6 +8808,43 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Run"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_arrivals: {
+        parameters: {
+            query?: {
+                attempt?: string | null;
+                /** @description `next` of the page before; the first page without. */
+                cursor?: string | null;
+                /** @description Items on the page. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Arrivals"];
                 };
             };
             /** @description An error, told in words and with a code. */

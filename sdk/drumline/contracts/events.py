@@ -4,6 +4,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, JsonValue, SkipValidation, StringConstraints, model_validator
 
+from drumline.contracts.arrivals import MAX_ARRIVAL_SAMPLES, ArrivalSample
 from drumline.contracts.base import AtMost, Contract, Finite, NameColumn, Reply, Text, TimeColumn, Timestamp
 from drumline.contracts.ids import CheckpointId, DeviceId, IncarnationId
 from drumline.contracts.media import MAX_SUMMARY_NAME, MAX_SUMMARY_NAMES, MAX_SUMMARY_TEXT_BYTES, MediaContent
@@ -125,6 +126,13 @@ class ProgressEvent(_Event):
     examples_per_s: float | None = None
     throughput: Throughput | None = None
     last_collective: Annotated[Text, StringConstraints(max_length=200)] | None = None
+
+
+class ArrivalsEvent(_Event):
+    """When a member of a gang came to the collectives of sampled calls; all members sample the same ones."""
+
+    kind: Literal["arrivals"] = "arrivals"
+    samples: Annotated[tuple[ArrivalSample, ...], Field(min_length=1, fail_fast=True), AtMost(MAX_ARRIVAL_SAMPLES)]
 
 
 class MetricsEvent(_Event):
@@ -302,6 +310,7 @@ WorkerEvent = Annotated[
     | PlacementEvent
     | VariableEvent
     | ProgressEvent
+    | ArrivalsEvent
     | MetricsEvent
     | MediaEvent
     | SummaryEvent

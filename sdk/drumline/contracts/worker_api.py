@@ -372,3 +372,5 @@ class Claimed(Reply):
     """Whether the server takes events of the kind `time`, and `waited_s` of an end."""
     takes_throughput: bool = False
     """Whether it takes `throughput` of a progress event."""
+    takes_arrivals: bool = False
+    """Whether it takes events of the kind `arrivals`."""

@@ -127,6 +127,14 @@ class Run:
         """Where its time went: every second of its life under a name, in all and by host."""
         return self._transport.get(f"{self._path}/ledger", api.Ledger)
 
+    def arrivals(self) -> api.Arrivals:
+        """When each member of its gang comes to the collectives, and whom they wait for; all pages as one."""
+        found = self._transport.get(f"{self._path}/arrivals", api.Arrivals)
+        while found.next is not None:
+            page = self._transport.get(f"{self._path}/arrivals", api.Arrivals, {"cursor": found.next})
+            found = page.model_copy(update={"members": (*found.members, *page.members)})
+        return found
+
     def refresh(self) -> "Run":
         """Asks the server again; returns itself."""
         self.details = self._transport.get(self._path, api.Run)

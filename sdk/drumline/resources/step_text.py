@@ -1,6 +1,7 @@
 """What a step takes and how much of the chips it uses, in a few lines."""
 
 from drumline.contracts import api
+from drumline.resources.arrival_text import straggler_text
 from drumline.wording import rate_text
 
 _UNKNOWN = {
@@ -34,6 +35,8 @@ def step_text(progress: api.Progress) -> str:
     if found.mfu_percent is not None or found.mfu_unknown is not None:
         lines.append(f"MFU {_share(found.mfu_percent, found.mfu_unknown)}")
     lines.append(f"HFU {_share(found.hfu_percent, found.hfu_unknown)}")
+    if progress.straggler is not None:
+        lines.append(straggler_text(progress.straggler))
     return "\n".join(line for line in lines if line)
 
 

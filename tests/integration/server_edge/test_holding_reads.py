@@ -59,6 +59,7 @@ _COSTLIEST: Mapping[str, Costliest] = {
     "/runs": _own("/runs", {"limit": 200, "state": "QUEUED"}),
     "/runs, by fields": _own("/runs", {"limit": 200, "where": _WHERE, "sort": "-params.epochs", "column": _COLUMNS}),
     "/runs/{run_id}": _of("/runs/{}", "told"),
+    "/runs/{run_id}/arrivals": _of("/runs/{}/arrivals", "gang", ONE_PAGE),
     "/runs/{run_id}/attempts": _of("/runs/{}/attempts", "gang", ONE_PAGE),
     "/runs/{run_id}/checkpoints": _of("/runs/{}/checkpoints", "told", ONE_PAGE),
     "/runs/{run_id}/events": _of("/runs/{}/events", "told", ONE_PAGE),

@@ -30,13 +30,14 @@ from drumline.local.stop_request import StopRequest
 from drumline_worker.host.rundir import ChipOrder, RunDirectory, StartOrder
 from drumline_worker.host.shim_messages import STACK_SIGNAL
 from drumline_worker.host.tally import Tally
+from drumline_worker.runner.arrivals import open_arrivals
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.chip_plan import plan_on_chips, prepare_compiler
 from drumline_worker.runner.compile_times import watch_compilation
 from drumline_worker.runner.devices import DevicesUnavailableError, claim_devices
 from drumline_worker.runner.divergence import DivergedError, DivergenceCheck, open_check
 from drumline_worker.runner.gang_watch import HEARD_S, GangWatch, find_difference, gang_store
-from drumline_worker.runner.observer import RunObserver
+from drumline_worker.runner.observer import Followers, RunObserver
 from drumline_worker.runner.probe_observer import ProbeObserver
 from drumline_worker.runner.program import BadProgramError, load_main, with_defaults
 from drumline_worker.runner.rendezvous import RendezvousError, is_peer_loss, leave
@@ -124,20 +125,20 @@ def _prepare_run(order: StartOrder, channel: Channel, tally: Tally) -> _Prepared
     ticker, devices = _come_together(order, channel, tally)
     strategy = build_strategy(claimed.strategy, [device for _, device in devices])
     stop_request, probe = StopRequest(), None
-    watch, check = _watch_gang(order, channel), None
+    watch, check, arrivals = _watch_gang(order, channel), None, None
     if order.probe_steps is None:
         meter = Meter(lambda: tally.times.spent_s(Spent.INPUT), is_told=claimed.takes_throughput)
         telemetry = Telemetry(channel, stop_request.raise_if_forced, tally, meter=meter)
         check = open_check(strategy, claimed, _device_ids(devices))
+        arrivals = open_arrivals(claimed, channel)
         observer = RunObserver(
             channel,
             telemetry,
             ticker,
             _device_ids(devices),
             step_began=stop_request.step_began,
-            watch=watch,
             tally=tally,
-            divergence=check,
+            followers=Followers(watch, check, arrivals),
         )
         observed = ObservedStrategy(strategy, observer, reductions_every=claimed.record.reductions_every)
     else:
@@ -155,6 +156,7 @@ def _prepare_run(order: StartOrder, channel: Channel, tally: Tally) -> _Prepared
         checkpoints=checkpoints,
         stop_request=stop_request,
         times=tally.times,
+        arrivals=arrivals,
     )
     tally.times.enter(Spent.OWN_CODE)
     return _Prepared(run, probe, watch, check)

@@ -40,6 +40,7 @@ _FROM_PROGRAM = frozenset(
         "placement",
         "variable",
         "progress",
+        "arrivals",
         "metrics",
         "media",
         "summary",

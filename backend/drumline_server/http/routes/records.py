@@ -23,7 +23,7 @@ from drumline_server.http.dependencies import (
 )
 from drumline_server.http.json_bodies import cut, in_pieces
 from drumline_server.lifecycle import checkpoints
-from drumline_server.telemetry import gaps, logs, media, non_finite, placement, reductions
+from drumline_server.telemetry import arrivals, gaps, logs, media, non_finite, placement, reductions
 from drumline_server.telemetry.log_search import LogQuery, find_sources
 from drumline_server.telemetry.log_search_child import MAX_PATTERN
 from drumline_server.telemetry.media import Series
@@ -46,6 +46,25 @@ async def get_placement(run_id: RunId, principal: ReaderDep, app: AppDep, attemp
         lambda session: placement.read_placement(session, principal.project_id, run_id, attempt)
     )
     return in_pieces(found, "devices")
+
+
+@router.get("/arrivals")
+async def get_arrivals(
+    *,
+    run_id: RunId,
+    principal: ReaderDep,
+    _: KnownQuery,
+    app: AppDep,
+    attempt: AttemptId | None = None,
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_PAGE,
+) -> api.Arrivals:
+    """When each member of a gang comes to its collectives, and whom they wait for: of the newest attempt, or of one."""
+    return await app.database.read(
+        lambda session: arrivals.read_arrivals(
+            session, principal.project_id, run_id, attempt, cursor=cursor, limit=limit
+        )
+    )
 
 
 @router.get("/reductions")

@@ -251,6 +251,20 @@ class PlacementRecord(Base):
     recorded_at: Mapped[int]
 
 
+class ArrivalRecord(Base):
+    """When a member of a gang came to the collectives of its newest sampled steps."""
+
+    __tablename__ = "arrival_record"
+
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"), primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    run_id: Mapped[str]
+    attempt_id: Mapped[str]
+    samples: Mapped[list[Any]]
+    """Of each the call and its points, as `telemetry.arrivals.Point`."""
+    recorded_at: Mapped[int]
+
+
 class VariableRecord(Base):
     """A variable of the program and each place that holds a copy."""
 

@@ -10,6 +10,7 @@ from drumline.contracts.api.access import (
     TokenCreated,
     Version,
 )
+from drumline.contracts.api.arrivals import Arrivals, ArrivalTimes, MemberArrival, Straggler
 from drumline.contracts.api.batches import Batch, BatchCancel, Outcome, OutcomeMetric, Outcomes, SubmittedBatch
 from drumline.contracts.api.fleet import (
     ChipLink,
@@ -143,6 +144,8 @@ __all__ = [
     "AlertReason",
     "AlertRun",
     "AlertTest",
+    "ArrivalTimes",
+    "Arrivals",
     "Attempt",
     "Batch",
     "BatchCancel",
@@ -193,6 +196,7 @@ __all__ = [
     "MediaSeries",
     "MediaValue",
     "Member",
+    "MemberArrival",
     "MetricGap",
     "MetricGroup",
     "MetricGroups",
@@ -246,6 +250,7 @@ __all__ = [
     "RunWarning",
     "Session",
     "SharedName",
+    "Straggler",
     "StreamHint",
     "SubmittedBatch",
     "SubmittedRun",

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from drumline.contracts.api.access import PrincipalRef
+from drumline.contracts.api.arrivals import Straggler
 from drumline.contracts.api.programs import JobVersion
 from drumline.contracts.base import Contract, Reply, Timestamp
 from drumline.contracts.events import NonFiniteReplica, Throughput
@@ -101,6 +102,8 @@ class Progress(Reply):
     examples_per_s: float | None = None
     throughput: Throughput | None = None
     """None of steps that an older worker did."""
+    straggler: Straggler | None = None
+    """The member that the others wait for, where there is one."""
     updated_at: Timestamp | None = None
 
 

@@ -32,6 +32,7 @@ from drumline.distribute.observe import (
     ProgramObserver,
     ReductionRecord,
     ReplicaPlacement,
+    SentObserver,
     StepCost,
     StepRecord,
     VariableRecord,
@@ -45,12 +46,10 @@ from drumline.distribute.variables.variable import Variable
 if TYPE_CHECKING:  # grain, which input needs, takes a second to import
     from drumline.distribute.input.explain import InputExplanation
 
-
 #: Steps of several results whose batches were ragged that are kept in mind.
 _MOST_RAGGED = 64
 #: Of the sampled steps, every so many also record the larger arrays that were all-reduced (gradients, as a rule).
 LARGE_EVERY = 100
-
 
 #: Is told of each strategy without an observer when it is first used; at most one.
 _on_first_use: list[Callable[[Any], None]] = []
@@ -94,8 +93,7 @@ class Observation:
         #: Are programs to be counted? What the one of the present step takes, and how long it waited for devices.
         self.wants_cost = False
         self._cost: StepCost | None = None
-        self._held_ns = 0
-        self._step = 0
+        self._held_ns = self._step = 0
         self._is_used = False
         self._ragged: deque[int] = deque(maxlen=_MOST_RAGGED)
         #: By id, arrays that are results of several steps, as long as they live: of one replica, or mirrored.
@@ -121,6 +119,8 @@ class Observation:
         self._watcher = observer if can_watch and isinstance(observer, NonFiniteObserver) else None
         self.comparer = observer if can_watch and isinstance(observer, ArgumentsObserver) else None
         self.wants_cost = isinstance(observer, CostObserver) and observer.wants_cost
+        over_processes = self._group.has_foreign_devices
+        self._group.on_sent = observer.program_sent if over_processes and isinstance(observer, SentObserver) else None
         self._placed_executor = None
         # On until the first step decides: a reduction may come before any step.
         self.wants_reduction = self.wants_in_step = self.wants_large = observer is not None
