@@ -4,6 +4,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -52,6 +53,32 @@ STRATEGY = """
             total = run.strategy.reduce("sum", run.strategy.run(step, args=(rows,)), axis=None, name="total")
             run.log(step=run.strategy.step, total=float(total))
         return {"weight": float(weight.value), "own": len(run.strategy.local_results(rows))}
+"""
+LATE = """
+    import time
+    from pathlib import Path
+
+    import jax
+    import jax.numpy as jnp
+
+    import drumline.distribute as dist
+
+
+    def main(run, *, until: str):
+        \"\"\"Steps until a file is there; the second process comes late to each.\"\"\"
+        strategy = run.strategy
+
+        def step(over):
+            return dist.all_reduce("sum", over)
+
+        for number in range(10_000):
+            if jax.process_index() == 1:
+                time.sleep(0.06)
+            is_over = float(Path(until).exists() and jax.process_index() == 0)
+            over = strategy.distribute_values_from_function(lambda _: jnp.float32(is_over))
+            run.log(step=number)
+            if float(strategy.local_results(strategy.run(step, args=(over,)))[0]):
+                return
 """
 SAVING = """
     import jax.numpy as jnp
@@ -125,6 +152,28 @@ def test_one_strategy_computes_over_two_hosts(client: Client, programs: Programs
     (total,) = run.reductions("total").all_at(run.reductions("total").names()[0].steps[0])
     assert [one.values for one in total.inputs] == [(1.0,), (5.0,), (9.0,), (13.0,)]
     assert total.output.values == (28.0,)
+
+
+def test_the_member_that_the_others_wait_for_is_named_while_the_run_is_live(
+    hosts: tuple[Deployment, list[ExtraHost]], client: Client, programs: Programs, tmp_path: Path
+) -> None:
+    until = tmp_path / "over"
+    run = client.submit(programs.write("late", LATE), replicas=4, strategy=GANG, parameters={"until": str(until)})
+    wait_until(lambda: run.refresh().progress.straggler is not None, timeout_s=END_S, what="a straggler is named")
+    live = run.arrivals()
+    command, environment = [str(DRUMLINE), "arrivals", run.id], hosts[0].environment
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    until.touch()
+
+    assert run.wait(timeout=END_S).state == "SUCCEEDED", output(run)
+    assert run.progress.straggler is not None
+    assert (run.progress.straggler.rank, run.progress.straggler.host_name) == (1, "beta")
+    (punctual, late) = [member.median for member in live.members]
+    assert punctual is not None
+    assert late is not None
+    assert late.own_code_ms > 30 > late.wait_ms
+    assert punctual.wait_ms > 30
+    assert "rank 1 on beta came last in" in told.stdout, told.stderr
 
 
 def test_a_checkpoint_over_two_hosts_without_one_store_says_what_to_do_instead(

@@ -85,6 +85,7 @@ class World:
             "member_id": self.member.member,
             "reduction_id": "red_01JD0000000000000000000000",
             "media_id": "med_01JD0000000000000000000000",
+            "profile_id": "prf_01JD0000000000000000000000",
             "bulk_id": self.bulk,
             "webhook_id": self.webhook,
             "form": "csv",
@@ -210,6 +211,12 @@ class World:
                 "throughput": {"step_ms": 1.5, "chip": "cpu", "hfu_unknown": "chip"},
                 "last_collective": "loss",
             },
+            {
+                "kind": "arrivals",
+                "samples": [
+                    {"call": 3, "points": [{"input_us": 5, "own_code_us": 6, "dispatch_us": 7, "rest_us": 80}]}
+                ],
+            },
             {"kind": "metrics", "names": ["loss", "loss"], "steps": [1, 2], "times": [now, now], "values": [0.5, 0.25]},
             {
                 "kind": "reduction",
@@ -223,6 +230,7 @@ class World:
                 "result": _POINT,
             },
             {"kind": "media", "name": "note", "step": 1, "value": {"kind": "text", "text": "warm-up"}},
+            {"kind": "profile", "step": 1, "call": 1, "span_ns": 9, "file_left_out": "large"},
             {"kind": "summary", "numbers": {"best": 0.5}, "texts": {"which": "third"}},
             {"kind": "log", "stream": "stdout", "text": "hello\n", "offset": 0},
             {"kind": "checkpoint", "step": 3, "path": "f1/step_3", "size_bytes": 9, "manifest": "sha256:ab"},

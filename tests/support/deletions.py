@@ -34,7 +34,10 @@ def ended_run(core: Core, worker: Worker, **changes: Any) -> str:
     kinds[1][1].update(synchronization="auto", aggregation="none")
     nan = {"replicas": [{"replica": 0, "nan_count": 1, "inf_count": 0}], "result_count": 1}
     kinds.append(("non_finite", {"name": "w", "step": 1, "call": 1, "op": "sum", "shape": [1], **nan}))
+    arrived = dict.fromkeys(("input_us", "own_code_us", "dispatch_us", "rest_us"), 1)
+    kinds.append(("arrivals", {"samples": [{"call": 1, "points": [arrived]}]}))
     kinds.append(("media", {"name": "note", "step": 1, "value": {"kind": "text", "text": "warm-up"}}))
+    kinds.append(("profile", {"step": 1, "call": 1}))
     for step in range(_MANY):
         row = {"names": ["loss"] * 64, "steps": [*range(64 * step, 64 * step + 64)], "values": [0.5] * 64}
         kinds.append(("metrics", {**row, "times": [core.clock.now()] * 64}))

@@ -2,28 +2,38 @@
 
 import base64
 import io
+import json
 import random
 import zipfile
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import insert, literal, select, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.api import PrincipalRef, TokenCreate
+from drumline.contracts.arrivals import MAX_ARRIVAL_POINTS
 from drumline.contracts.base import from_micros
 from drumline.contracts.events import MAX_REPLICAS_TOLD, WorkerEvent
 from drumline.contracts.ids import new_id
 from drumline.contracts.plans import MAX_LISTED, MAX_PROBE_DEVICES
+from drumline.contracts.profiles import (
+    MAX_LANES,
+    MAX_OPERATION_NAME,
+    MAX_OPERATION_NAMES,
+    MAX_OPERATIONS,
+    MAX_PROFILES,
+)
 from drumline.contracts.spec import RunSubmit
 from drumline.contracts.spent import Spent
 from drumline.contracts.stacks import MAX_COLLECTIVES, MAX_STACKS
 from drumline_server.services.tokens import create_token
-from drumline_server.storage.models import Batch, Host, LedgerEntry, Plan, Run, WebhookDelivery
+from drumline_server.storage.models import ArrivalRecord, Batch, Host, LedgerEntry, Plan, Run, WebhookDelivery
 from drumline_server.storage.models import Member as MemberRow
 from drumline_server.storage.models.base import insert_rows
+from drumline_server.telemetry.arrivals import KEPT
 from support.core import GANG, Member, submission_body
 from support.edge import EdgeServer
 from support.pictures import gray_png
@@ -171,6 +181,11 @@ class LargeWorld:
         stands |= {"claimed_at": self.core.clock.now(), "spent": {name.value: 10**9 for name in Spent}}
         change = update(MemberRow).where(MemberRow.run_id == gang.id).values(stands)
         self.core.write(lambda session: session.execute(change))
+        arrived = [[call, [[10**15] * 4] * MAX_ARRIVAL_POINTS] for call in range(KEPT)]
+        owner = select(MemberRow.id, MemberRow.project_id, MemberRow.run_id, MemberRow.attempt_id)
+        rows = owner.add_columns(literal(json.dumps(arrived)), literal(1)).where(MemberRow.run_id == gang.id)
+        columns = ["member_id", "project_id", "run_id", "attempt_id", "samples", "recorded_at"]
+        self.core.write(lambda session: session.execute(insert(ArrivalRecord).from_select(columns, rows)))
 
     def _make_slice(self) -> None:
         """A host of the largest slice that there may be."""
@@ -243,6 +258,7 @@ class LargeWorld:
             member.send(*events)
         self._tell_non_finite(member)
         self._tell_media(member)
+        self._tell_profiles(member)
         device = self.core.devices()[0].id
         variable = partial(
             member.event, "variable", shape=[1] * 8, dtype="float32", synchronization="on_write", aggregation="mean"
@@ -292,6 +308,23 @@ class LargeWorld:
         for kind in ("table", "image"):
             found = self.client.get(path, params={"name": kind, "kind": kind}).json()["id"]
             self.names[kind] = f"{self.names['told']}/media/{found}"
+
+    def _tell_profiles(self, member: Member) -> None:
+        """As many as one process may trace, the first as large as one may be."""
+        devices = [f"dev_0{number:025d}" for number in range(MAX_LANES)]
+        time = {"computing_ns": 2**40, "collective_ns": 2**40, "both_ns": 2**40, "idle_ns": 2**40, "operations": 9}
+        each = MAX_OPERATIONS // MAX_LANES
+        columns = {"begins_ns": [2**40] * each, "durations_ns": [2**40] * each, "operations": [*range(each)]}
+        names = [{"name": "x" * MAX_OPERATION_NAME, "is_collective": True}] * MAX_OPERATION_NAMES
+        content = {"operations": names, "lanes": [{"device": device, **columns} for device in devices]}
+        file = base64.b64encode(b"PK" + random.Random(1).randbytes(500_000)).decode()
+        told = partial(member.event, "profile", call=1, span_ns=2**42)
+        times = [{"device": device, **time} for device in devices]
+        member.send(told(step=0, devices=times, content=content, file=file, file_bytes=500_002))
+        member.send(*(told(step=step, devices=times[:1]) for step in range(1, MAX_PROFILES)))
+        path = f"{V1}/runs/{self.names['told']}/profiles"
+        found = self.client.get(path, params={"limit": MAX_PROFILES}).json()["items"][-1]["id"]
+        self.names["profile"] = f"{self.names['told']}/profiles/{found}"
 
     def _tell_metrics(self, member: Member, now: str) -> None:
         columns = 80

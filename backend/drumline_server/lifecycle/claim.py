@@ -83,7 +83,8 @@ def _assignment(session: Session, locked: LockedMember) -> Claimed:
             "bundle": version.bundle,
             "entrypoint": version.entrypoint,
             "strategy": version.strategy,
-            "record": version.record,
+            "record": {**version.record, "profile_every": None},
+            "profile_every": version.record.get("profile_every"),
             "checkpoint": version.checkpoint,
             "parameters": run.parameters,
             "limits": run.limits,
@@ -95,6 +96,7 @@ def _assignment(session: Session, locked: LockedMember) -> Claimed:
             "resume_from": run.resume_from,
             "takes_times": True,
             "takes_throughput": True,
+            "takes_arrivals": True,
         }
     )
 

@@ -61,7 +61,7 @@ BACKOFF_S = (5, 15, 45)
 MAX_CONTROL_PLANE_FAILURES = 20
 """Failures of one run by fault of the control plane, before it fails: time enough to repair that."""
 _MICROS = 1_000_000
-_NO_RATE = {"steps_per_s": None, "examples_per_s": None, "throughput": None}
+_NO_RATE = {"steps_per_s": None, "examples_per_s": None, "throughput": None, "straggler": None}
 """What no program steps at any more; the step is what the next attempt begins from, or repeats."""
 _CONTROL_PLANE_REASONS = [reason for reason, facts in REASONS.items() if facts.category is Category.CONTROL_PLANE]
 _UNCOUNTED = frozenset({Category.CAPACITY, Category.POLICY, Category.CONTROL_PLANE})

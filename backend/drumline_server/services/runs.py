@@ -89,6 +89,7 @@ def _summary_fields(run: Run, rule: api.WaitRule | None) -> dict[str, object]:
             "steps_per_s": run.steps_per_s,
             "examples_per_s": run.examples_per_s,
             "throughput": run.throughput,
+            "straggler": run.straggler,
             "updated_at": run.progress_at,
         },
         "attempts": run.attempts,

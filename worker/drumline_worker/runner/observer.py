@@ -1,7 +1,11 @@
 """Listens to the engine for the worker: placement, variables, steps, reductions; stops the program between steps."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
+
+import jax
 
 from drumline.contracts.spent import Spent
 from drumline.contracts.stacks import MAX_COLLECTIVES
@@ -16,13 +20,24 @@ from drumline.distribute.observe import (
 from drumline.distribute.observe.divergence import CopyChecksums
 from drumline.distribute.observe.non_finite import WatchedResult, WatchedStep
 from drumline_worker.host.tally import Tally
+from drumline_worker.runner.arrivals import Arrivals
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.divergence import DivergenceCheck
 from drumline_worker.runner.gang_watch import GangWatch
 from drumline_worker.runner.runner_telemetry import Telemetry
+from drumline_worker.runner.step_traces import StepTraces
 from drumline_worker.runner.ticker import Ticker
 
 Fields = dict[str, Any]  # Any: JSON on its way to the shim, which validates it
+
+
+@dataclass(frozen=True, slots=True)
+class Followers:
+    """Who else follows the steps, each where there is one: what members tell each other, copies, arrivals."""
+
+    watch: GangWatch | None = None
+    divergence: DivergenceCheck | None = None
+    arrivals: Arrivals | None = None
 
 
 class RunObserver:
@@ -38,17 +53,18 @@ class RunObserver:
         ids: Mapping[int, str],
         *,
         step_began: Callable[[], None],
-        watch: GangWatch | None = None,
         tally: Tally | None = None,
-        divergence: DivergenceCheck | None = None,
+        followers: Followers | None = None,
     ) -> None:
         self._channel = channel
         self._telemetry = telemetry
         self._ticker = ticker
         self._ids = ids
         self._step_began = step_began
-        self._watch = watch
-        self._divergence = divergence
+        followers = followers or Followers()
+        self._watch = followers.watch
+        self._divergence = followers.divergence
+        self._arrivals = followers.arrivals
         self._tally = tally or Tally()
         self._told: dict[str, int] = {}
         self._stepped = False
@@ -69,6 +85,8 @@ class RunObserver:
         if self._divergence is not None:
             self._divergence.raise_if_stopping()
         self._ticker.step_began()
+        if self._arrivals is not None:
+            self._arrivals.step_began()
         self._tally.times.enter(Spent.COMPILE)  # until it is known which program runs: nearly no time, if it is built
         if not self._stepped:
             self._channel.send("state", phase="compiling")
@@ -106,12 +124,19 @@ class RunObserver:
 
     def input_awaited(self, begins: bool) -> None:
         """The program begins to wait for input, or has it."""
+        if self._arrivals is not None:
+            self._arrivals.input_awaited(begins)
         times = self._tally.times
         if not begins:
             times.enter(self._before_input)
         elif times.current is not Spent.INPUT:
             self._before_input = times.current
             times.enter(Spent.INPUT)
+
+    def program_sent(self, output: jax.Array, sent_at: int, steps: range | None, is_new: bool) -> None:
+        """A thread of its own waits until it is done."""
+        if self._arrivals is not None:
+            self._arrivals.program_sent(output, sent_at, steps, is_new)
 
     def collective(self, record: CollectiveRecord) -> None:
         """Remembers the last one for the heartbeat."""
@@ -125,6 +150,20 @@ class RunObserver:
     def watched(self, one: WatchedStep | WatchedResult) -> None:
         """Passes it on: reading it would wait for the devices."""
         self._telemetry.watched(one)
+
+
+class TracingObserver(RunObserver):
+    """One that has some calls traced as well, as a `drumline.distribute.observe.traced.TraceObserver`."""
+
+    traces: StepTraces
+
+    def wants_trace(self, steps: range) -> bool:
+        """Whether these steps are to be traced."""
+        return self.traces.wants(steps)
+
+    def trace(self, steps: range) -> AbstractContextManager[None]:
+        """Is around the call."""
+        return self.traces.trace(steps)
 
 
 def program_fields(program: DispatchedProgram) -> Fields:

@@ -16,6 +16,7 @@ from drumline.local.local_run import example_numbers, sort_out, whole_number
 from drumline.local.stop_request import StopRequest
 from drumline.media import Media, Summary
 from drumline_worker.host.phase_times import PhaseTimes
+from drumline_worker.runner.arrivals import Arrivals
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.runner_telemetry import Telemetry
 from drumline_worker.runner.ticker import Ticker
@@ -34,6 +35,7 @@ class WorkerRun:
         checkpoints: RunCheckpoints,
         stop_request: StopRequest,
         times: PhaseTimes,
+        arrivals: Arrivals | None = None,
     ) -> None:
         self._id = run_id
         self._strategy = strategy
@@ -42,6 +44,7 @@ class WorkerRun:
         self._checkpoints = checkpoints
         self._stop_request = stop_request
         self._times = times
+        self._arrivals = arrivals
         self._parameters: Mapping[str, JsonValue] = MappingProxyType({})
         self._summary = Summary(telemetry.summary)
 
@@ -121,6 +124,8 @@ class WorkerRun:
         """Sends what was logged; call it once, when the program has ended."""
         self._ticker.enter("finishing")
         self._times.enter(Spent.ENDING)
+        if self._arrivals is not None:
+            self._arrivals.close()
         self._telemetry.close()
 
 

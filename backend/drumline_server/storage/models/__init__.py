@@ -18,6 +18,7 @@ from drumline_server.storage.models.access import (
 from drumline_server.storage.models.base import Base, principal_columns, principal_in, set_principal, table_of
 from drumline_server.storage.models.fleet import Device, Hold, Host, Incarnation
 from drumline_server.storage.models.records import (
+    ArrivalRecord,
     Checkpoint,
     Gap,
     LedgerEntry,
@@ -28,6 +29,7 @@ from drumline_server.storage.models.records import (
     MetricPage,
     NonFiniteRecord,
     PlacementRecord,
+    Profile,
     Reduction,
     ReductionKind,
     Stretch,
@@ -48,6 +50,7 @@ from drumline_server.storage.models.runs import (
 
 __all__ = [
     "OF_DELETED",
+    "ArrivalRecord",
     "Attempt",
     "Audit",
     "Base",
@@ -78,6 +81,7 @@ __all__ = [
     "NonFiniteRecord",
     "PlacementRecord",
     "Plan",
+    "Profile",
     "Project",
     "Reduction",
     "ReductionKind",

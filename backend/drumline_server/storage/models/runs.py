@@ -221,6 +221,8 @@ class Run(Base):
     examples_per_s: Mapped[float | None]
     throughput: Mapped[dict[str, Any] | None]
     """As `contracts.events.Throughput`."""
+    straggler: Mapped[dict[str, Any] | None]
+    """As `api.Straggler`."""
     progress_at: Mapped[int | None]
     advanced_at: Mapped[int | None]
     """When its steps last got further; None until its attempt has a step rate. `step_us`: what a step took then."""

@@ -10,6 +10,7 @@ from drumline.contracts.api.access import (
     TokenCreated,
     Version,
 )
+from drumline.contracts.api.arrivals import Arrivals, ArrivalTimes, MemberArrival, Straggler
 from drumline.contracts.api.batches import Batch, BatchCancel, Outcome, OutcomeMetric, Outcomes, SubmittedBatch
 from drumline.contracts.api.fleet import (
     ChipLink,
@@ -29,6 +30,7 @@ from drumline.contracts.api.ledger import Ledger, LedgerLine, LedgerPlace, Ledge
 from drumline.contracts.api.media import HistogramSteps, MediaEntry, MediaSeries, MediaValue
 from drumline.contracts.api.pages import MAX_PAGE, Page
 from drumline.contracts.api.plans import Plan, PlanComparison, PlanDifference, Probe
+from drumline.contracts.api.profiles import Profile, ProfileLanes
 from drumline.contracts.api.programs import (
     Bundle,
     BundleSource,
@@ -143,6 +145,8 @@ __all__ = [
     "AlertReason",
     "AlertRun",
     "AlertTest",
+    "ArrivalTimes",
+    "Arrivals",
     "Attempt",
     "Batch",
     "BatchCancel",
@@ -193,6 +197,7 @@ __all__ = [
     "MediaSeries",
     "MediaValue",
     "Member",
+    "MemberArrival",
     "MetricGap",
     "MetricGroup",
     "MetricGroups",
@@ -217,6 +222,8 @@ __all__ = [
     "Prediction",
     "PrincipalRef",
     "Probe",
+    "Profile",
+    "ProfileLanes",
     "ProgramEntrypoint",
     "ProgramParameter",
     "Progress",
@@ -246,6 +253,7 @@ __all__ = [
     "RunWarning",
     "Session",
     "SharedName",
+    "Straggler",
     "StreamHint",
     "SubmittedBatch",
     "SubmittedRun",

@@ -5,14 +5,16 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from drumline.contracts.api.access import PrincipalRef
+from drumline.contracts.api.arrivals import Straggler
 from drumline.contracts.api.programs import JobVersion
 from drumline.contracts.base import Contract, Reply, Timestamp
-from drumline.contracts.events import NonFiniteReplica, Throughput
+from drumline.contracts.events import NonFiniteReplica
 from drumline.contracts.ids import AttemptId, BatchId, CheckpointId, HostId, MemberId, PlanId, ProjectId, RunId
 from drumline.contracts.reasons import Category, EndReason
 from drumline.contracts.spec import Limits, Resources, Retries
 from drumline.contracts.states import AttemptState, MemberState, RunState
 from drumline.contracts.storable import NotFinite
+from drumline.contracts.throughput import Throughput
 
 
 class Reason(Reply):
@@ -101,6 +103,8 @@ class Progress(Reply):
     examples_per_s: float | None = None
     throughput: Throughput | None = None
     """None of steps that an older worker did."""
+    straggler: Straggler | None = None
+    """The member that the others wait for, where there is one."""
     updated_at: Timestamp | None = None
 
 

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -59,6 +60,38 @@ class ExchangesInOrder:
 
 #: Of this process.
 in_order = ExchangesInOrder()
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeWait:
+    """For how long one exchange waited for the other processes; times are ``time.monotonic_ns()``."""
+
+    began_at: int
+    ended_at: int
+    is_on_main_thread: bool
+
+
+class ExchangeWaits:
+    """The newest 64 of this process."""
+
+    def __init__(self) -> None:
+        self._recent: tuple[ExchangeWait, ...] = ()
+        self._lock = threading.Lock()
+
+    def read(self) -> tuple[ExchangeWait, ...]:
+        """In the order in which they ended."""
+        return self._recent
+
+    def note(self, began_at: int) -> None:
+        """The calling thread has waited since then."""
+        is_main = threading.current_thread() is threading.main_thread()
+        wait = ExchangeWait(began_at, time.monotonic_ns(), is_main)
+        with self._lock:
+            self._recent = (*self._recent[1 - _KEPT :], wait)
+
+
+#: Of this process.
+waits = ExchangeWaits()
 
 
 class Exchange:
@@ -164,9 +197,10 @@ class Exchange:
             client.key_value_delete(self._key(self._deleted, self._own))
 
     def _read_all(self, what: str, count: int) -> dict[int, dict[str, Any]]:
-        deadline = time.monotonic() + self._timeout_s
+        began_at, deadline = time.monotonic_ns(), time.monotonic() + self._timeout_s
         told = {process: json.loads(self._read(process, count, what, deadline)) for process in self.processes}
         self._heard = count
+        waits.note(began_at)
         return told
 
     def _read(self, process: int, count: int, what: str, deadline: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,14 +49,22 @@ class HostCombiner:
 
     def _concatenate_stacked(self, value: PerReplica, axis: int) -> Any:
         with self.group.lock:
+            sent_at = time.monotonic_ns()
             result = ProgramCombiner(self.num_replicas).concatenate(value, axis)
-            self.group.window.admit(result)
+            _admit(self.group, result, sent_at)
         return result
 
 
 def reduce_stacked(group: DeviceGroup, op: ReduceOp, array: jax.Array, axis: Any = None) -> jax.Array:
     """Reduces [replicas, *shape] on the devices that hold it."""
     with group.lock:
+        sent_at = time.monotonic_ns()
         result = reduction.reduce_stacked(op, array, axis)
-        group.window.admit(result)
+        _admit(group, result, sent_at)
     return result
+
+
+def _admit(group: DeviceGroup, result: Any, sent_at: int) -> None:
+    if group.on_sent is not None:
+        group.on_sent(result, sent_at, None, False)
+    group.window.admit(result)

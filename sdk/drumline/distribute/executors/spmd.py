@@ -5,6 +5,7 @@ Used whenever every replica has the same shapes. ``check_vma=False`` keeps pmap'
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -81,7 +82,7 @@ class SpmdStep:
         self._needs_token, self._token_at = find_token(group, self._out_is_mirrored, gives_stacked=gives_stacked)
         self._compared = ComparedArguments(group, traced, self._kinds, [*self._given, *self._staying])
         self._set_arguments(arguments)
-        self._call = self._compile()
+        self._call, self._is_new = self._compile(), True
 
     def _observe_by(self, instrumented: Sequence[InstrumentedCollective], watched: WatchState | None) -> None:
         """What it tells of itself, as a variant of a step; what variants of it would tell, as a plain one."""
@@ -104,6 +105,7 @@ class SpmdStep:
         try:
             counts = self._observation.wants_cost and self._observable is not None
             counting = self._cost.begin(self._call, inputs) if counts else None
+            sent_at = time.monotonic_ns()
             outputs, new_values = self._call(*inputs)
         except jax.errors.JaxRuntimeError as error:
             refuse_unequal_branches(error)
@@ -111,7 +113,11 @@ class SpmdStep:
         # At once, before anything can fail: the old buffers are gone.
         for variable, value in zip(self._traced.written, new_values, strict=True):
             variable.commit_buffer(value)
-        self._observation.note_dispatch(self._cost.end(counting), self._group.window.admit(outputs[self._token_at]))
+        token = outputs[self._token_at]
+        if self._group.on_sent is not None:
+            self._group.on_sent(token, sent_at, self._sent, self._is_new)
+        self._is_new = False
+        self._observation.note_dispatch(self._cost.end(counting), self._group.window.admit(token))
         if self._watched is not None:
             self._report_watched(self._watched, arguments, outputs)
         if self._instrumented:
@@ -132,15 +138,7 @@ class SpmdStep:
         if not hasattr(self._call, "lower"):
             return None
         found = self._call.lower(*self._inputs(arguments, donate=False)).compile().memory_analysis()
-        if found is None:
-            return None
-        return ProgramMemory(
-            argument=int(found.argument_size_in_bytes),
-            output=int(found.output_size_in_bytes),
-            temp=int(found.temp_size_in_bytes),
-            alias=int(found.alias_size_in_bytes),
-            code=int(found.generated_code_size_in_bytes),
-        )
+        return None if found is None else ProgramMemory.of(found)
 
     def text(self, arguments: StepArguments) -> str:
         """The program as the compiler gets it: equal texts, equal programs."""

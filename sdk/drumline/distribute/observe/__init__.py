@@ -146,6 +146,17 @@ class ProgramMemory:
     alias: int
     code: int
 
+    @classmethod
+    def of(cls, found: Any) -> ProgramMemory:
+        """``found``: XLA's own analysis, a class of JAX's extension module."""
+        return cls(
+            argument=int(found.argument_size_in_bytes),
+            output=int(found.output_size_in_bytes),
+            temp=int(found.temp_size_in_bytes),
+            alias=int(found.alias_size_in_bytes),
+            code=int(found.generated_code_size_in_bytes),
+        )
+
     @property
     def peak(self) -> int:
         """At most so much at once: arguments, outputs that are no argument's place, temporaries and code."""
@@ -281,6 +292,18 @@ class InputObserver(Protocol):
 
     def input_awaited(self, begins: bool) -> None:
         """The program asked for its next batch (``begins``), or has it, or an error in its place."""
+
+
+@runtime_checkable
+class SentObserver(Protocol):
+    """What an observer implements as well to be told when programs of several processes go out to the devices."""
+
+    def program_sent(self, output: jax.Array, sent_at: int, steps: range | None, is_new: bool) -> None:
+        """A program was called at ``sent_at`` (``time.monotonic_ns()``): of these steps, or a reduction outside (None).
+
+        ``output``: one of its outputs, ready when this process's devices are done with it; a later program may take it.
+        ``is_new``: compiled within the call.
+        """
 
 
 @runtime_checkable

@@ -88,14 +88,7 @@ def _compile(lowered: Any, kind: str) -> tuple[Any, str]:
 
 def memory_of(compiled: Any) -> ProgramMemory:
     """What a compiled program needs on each device."""
-    found = compiled.memory_analysis()
-    return ProgramMemory(
-        argument=int(found.argument_size_in_bytes),
-        output=int(found.output_size_in_bytes),
-        temp=int(found.temp_size_in_bytes),
-        alias=int(found.alias_size_in_bytes),
-        code=int(found.generated_code_size_in_bytes),
-    )
+    return ProgramMemory.of(compiled.memory_analysis())
 
 
 @lru_cache(maxsize=16)

@@ -69,6 +69,8 @@ class DeviceGroup:
         self._stacked_sharding = NamedSharding(self.mesh, PartitionSpec(REPLICA_AXIS))
         self.replicated = ReplicatedArrays(self.replicated_sharding, self.replicate)
         self.window = InFlightWindow.for_devices(tuple(every_device))
+        #: Who is told of each program that goes out to the devices of several processes, if anybody.
+        self.on_sent: Callable[[Any, int, range | None, bool], None] | None = None
 
     def tracing_mesh(self) -> AbstractContextManager[Any]:
         """Within it a step may name the axes of its replica's devices; the replicas' own is the executor's."""

@@ -1,0 +1,233 @@
+"""When the members of a gang come to their collectives: kept as each measured it, compared step by step.
+
+All members leave a collective at nearly the same moment. From there each counts on its own clock until its devices are
+done with the next one, and so the one that waits the least came last. Clocks of two hosts are never compared.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, NamedTuple
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from drumline.contracts import api
+from drumline.contracts.events import ArrivalsEvent
+from drumline_server.base.paging import decode_cursor, encode_cursor
+from drumline_server.lifecycle.status_events import TelemetryWrite
+from drumline_server.storage.models import ArrivalRecord, Attempt, Host, Member, PlacementRecord, Run
+from drumline_server.storage.runs import members_of, require_run, the_attempt
+
+KEPT = 32
+"""Steps of each member that are kept, and compared."""
+_MOST_POINTS = 8_192
+"""Compared at once, which takes some 10 ms: of a gang with more members fewer steps are."""
+LEAST = 8
+"""Compared steps below which nobody is named."""
+NAMED_PERCENT = 10.0
+_NAMED_SHARE = 0.8
+"""Of the compared steps a straggler came last in so many: by chance one of two would in half of them."""
+_MOST_JUDGED = 16
+"""In larger gangs the first member's news alone has all compared: it comes as often as each other's."""
+_MS = 1_000
+
+
+Point = Sequence[int]
+"""As `drumline.contracts.arrivals.ArrivalPoint`, in its order: input, own code, dispatch, rest."""
+Samples = Mapping[int, Sequence[Point]]
+"""By call, the points of one member."""
+
+
+class StepTimes(NamedTuple):
+    """One member's part in one compared step, in microseconds. `gain_us`: 0 unless it came last."""
+
+    input_us: int
+    own_code_us: int
+    dispatch_us: int
+    wait_us: int
+    devices_us: int
+    gain_us: int
+
+    @property
+    def arrival_us(self) -> int:
+        """Until it came, over all collectives of the step."""
+        return self.input_us + self.own_code_us + self.dispatch_us
+
+    @property
+    def step_us(self) -> int:
+        """How long the step took, as this member measured it."""
+        return self.arrival_us + self.wait_us + self.devices_us
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The steps that every member measured, oldest first; of each the members' times, by rank, and who came last."""
+
+    calls: tuple[int, ...]
+    steps: tuple[tuple[StepTimes, ...], ...]
+    last: tuple[int, ...]
+
+    def arrived_last(self, rank: int) -> int:
+        """In how many of the steps that one did."""
+        return self.last.count(rank)
+
+    @property
+    def step_ms(self) -> float:
+        """What a step takes."""
+        return median(one.step_us for step in self.steps for one in step) / _MS
+
+    @property
+    def error_ms(self) -> float:
+        """By how much members differ in how long the same step took: the ends of its collectives are the same."""
+        spreads = [max(one.step_us for one in step) - min(one.step_us for one in step) for step in self.steps]
+        return median(spreads) / _MS
+
+
+_NOTHING = Comparison((), (), ())
+
+
+def compare(members: Sequence[Samples]) -> Comparison:
+    """The newest steps that all of the members measured, which are in the order of their ranks."""
+    shared = set.intersection(*(set(one) for one in members)) if members else set()
+    calls = [call for call in sorted(shared) if len({len(one[call]) for one in members}) == 1]
+    if calls:
+        most = _MOST_POINTS // (len(members) * len(members[0][calls[-1]]))
+        calls = calls[-max(LEAST, min(KEPT, most)) :]
+    steps = tuple(_compare_step([one[call] for one in members]) for call in calls)
+    last = tuple(max(range(len(step)), key=lambda rank: step[rank].gain_us) for step in steps)
+    return Comparison(tuple(calls), steps, last)
+
+
+def _compare_step(members: Sequence[Sequence[Point]]) -> tuple[StepTimes, ...]:
+    waits, gains, devices = [0] * len(members), [0] * len(members), 0
+    for points in zip(*members, strict=True):
+        rests = [rest for _, _, _, rest in points]
+        least, second = sorted(rests)[:2]
+        devices += least
+        gains[rests.index(least)] += second - least
+        waits = [wait + rest - least for wait, rest in zip(waits, rests, strict=True)]
+    parts = [list(zip(*points, strict=True)) for points in members]
+    return tuple(
+        StepTimes(sum(own[0]), sum(own[1]), sum(own[2]), waits[rank], devices, gains[rank])
+        for rank, own in enumerate(parts)
+    )
+
+
+def find_straggler(found: Comparison, host_names: Sequence[str]) -> api.Straggler | None:
+    """Who came last in four of five steps, where that costs 10 % of a step, and more than the clocks disagree."""
+    if len(found.calls) < LEAST:
+        return None
+    rank = max(set(found.last), key=found.arrived_last)
+    last, gain_ms = found.arrived_last(rank), median(step[rank].gain_us for step in found.steps) / _MS
+    is_usual = last >= _NAMED_SHARE * len(found.calls)
+    if not is_usual or gain_ms <= found.error_ms or 100 * gain_ms < NAMED_PERCENT * found.step_ms:
+        return None
+    return api.Straggler(
+        rank=rank,
+        host_name=host_names[rank] if rank < len(host_names) else "",
+        gain_percent=100 * gain_ms / found.step_ms,
+        gain_ms=gain_ms,
+        step_ms=found.step_ms,
+        error_ms=found.error_ms,
+        arrived_last=last,
+        compared=len(found.calls),
+    )
+
+
+def store_arrivals(write: TelemetryWrite, events: Sequence[ArrivalsEvent]) -> None:
+    """Keeps the newest steps of the member, and whom the run waits for."""
+    session, member = write.session, write.member
+    record = session.get(ArrivalRecord, member.id)
+    if record is None:
+        record = ArrivalRecord(**write.owner, samples=[], recorded_at=write.now)
+        session.add(record)
+    new = [
+        [sample.call, [[p.input_us, p.own_code_us, p.dispatch_us, p.rest_us] for p in sample.points]]
+        for event in events
+        for sample in event.samples
+    ]
+    record.samples, record.recorded_at = [*record.samples, *new][-KEPT:], write.now
+    session.flush()
+    gang = members_of(session, write.attempt.id)
+    if member.rank and len(gang) > _MOST_JUDGED:
+        return
+    found = find_straggler(_compare_gang(session, gang), write.run.hosts)
+    told = None if found is None else found.model_dump(mode="json")
+    if member.rank == 0 or told != write.run.straggler:
+        session.execute(update(Run).where(Run.id == write.run.id).values(straggler=told))
+        write.record("arrivals", {"straggler": told})
+
+
+def _compare_gang(session: Session, gang: Sequence[Member]) -> Comparison:
+    if len(gang) < 2:  # a program may send whatever it likes
+        return _NOTHING
+    query = select(ArrivalRecord.member_id, ArrivalRecord.samples)
+    rows = session.execute(query.where(ArrivalRecord.member_id.in_([one.id for one in gang])))
+    kept: dict[str, list[Any]] = dict(rows.all())
+    return compare([dict(kept.get(one.id, [])) for one in gang])
+
+
+def read_arrivals(
+    session: Session, project_id: str, run_id: str, attempt_id: str | None, *, cursor: str | None, limit: int
+) -> api.Arrivals:
+    """Of an attempt, the newest if unnamed. Raises NotFoundError."""
+    run = require_run(session, project_id, run_id)
+    after = -1 if cursor is None else int(decode_cursor(cursor, int)[0])
+    attempt = the_attempt(session, run, attempt_id)
+    if attempt is None:
+        return api.Arrivals(run=run.id, attempt=None, executor=None, unmeasured="nothing_told", compared=0, members=())
+    gang = members_of(session, attempt.id)
+    found = _compare_gang(session, gang)
+    names = _host_names(session, gang)
+    shown = [one for one in gang if one.rank > after]
+    is_measured = bool(found.calls)
+    return api.Arrivals(
+        run=run.id,
+        attempt=attempt.id,
+        executor=_executor(session, attempt),
+        unmeasured=None if is_measured else "executor" if len(gang) == 1 else "nothing_told",
+        compared=len(found.calls),
+        call=found.calls[-1] if is_measured else None,
+        step_ms=found.step_ms if is_measured else None,
+        error_ms=found.error_ms if is_measured else None,
+        straggler=find_straggler(found, [names[one.host_id] for one in gang]),
+        members=tuple(_member(one, names[one.host_id], found) for one in shown[:limit]),
+        next=encode_cursor(shown[limit - 1].rank) if len(shown) > limit else None,
+    )
+
+
+def _executor(session: Session, attempt: Attempt) -> str | None:
+    query = select(PlacementRecord.executor).where(PlacementRecord.attempt_id == attempt.id)
+    return session.scalars(query.order_by(PlacementRecord.member_id).limit(1)).first()
+
+
+def _host_names(session: Session, gang: Sequence[Member]) -> dict[str, str]:
+    hosts = {member.host_id for member in gang}
+    return dict(session.execute(select(Host.id, Host.name).where(Host.id.in_(hosts))).all())
+
+
+def _member(member: Member, host_name: str, found: Comparison) -> api.MemberArrival:
+    steps = [step[member.rank] for step in found.steps]
+    return api.MemberArrival(
+        rank=member.rank,
+        host=member.host_id,
+        host_name=host_name,
+        arrived_last=found.arrived_last(member.rank),
+        latest=_times(steps[-1:]),
+        median=_times(steps),
+    )
+
+
+def _times(steps: Sequence[StepTimes]) -> api.ArrivalTimes | None:
+    """The median of each time."""
+    if not steps:
+        return None
+    return api.ArrivalTimes(
+        arrival_ms=median(one.arrival_us for one in steps) / _MS,
+        input_ms=median(one.input_us for one in steps) / _MS,
+        own_code_ms=median(one.own_code_us for one in steps) / _MS,
+        dispatch_ms=median(one.dispatch_us for one in steps) / _MS,
+        wait_ms=median(one.wait_us for one in steps) / _MS,
+        devices_ms=median(one.devices_us for one in steps) / _MS,
+    )
