@@ -18,7 +18,7 @@ ENDLESS = '''
             run.strategy.run(lambda: dist.all_reduce("sum", jnp.float32(1)))
             run.log(step=step, loss=1.0)
             step += 1
-            time.sleep(0.02)
+            time.sleep(0.05)
 '''
 
 DEAF = '''

@@ -65,22 +65,19 @@ def test_every_row_survives_every_migration(release: Release) -> None:
 
 
 @pytest.mark.long_on_postgresql("what is compared is the same on both databases, and on both it is what was recorded")
-@pytest.mark.parametrize(
-    ("damage", "table"),
-    [
-        ("DELETE FROM metric_page", "metric_page"),
-        ("UPDATE log_chunk SET first_line = first_line + 1", "log_chunk"),
-        ("ALTER TABLE gap DROP COLUMN detail", "gap.detail"),
-    ],
-)
-def test_a_migration_that_loses_something_is_noticed(release: Release, damage: str, table: str) -> None:
+def test_a_migration_that_loses_something_is_noticed(release: Release) -> None:
     before, columns = _rows(release), _columns(release)
     release.migrate()
     with _connection(release) as connection:
-        connection.execute(text(damage))
+        for damage in (
+            "DELETE FROM metric_page",
+            "UPDATE log_chunk SET first_line = first_line + 1",
+            "ALTER TABLE gap DROP COLUMN detail",
+        ):
+            connection.execute(text(damage))
         connection.commit()
 
-    assert [place for place, _ in _missing(before, columns, release)] == [table]
+    assert sorted(place for place, _ in _missing(before, columns, release)) == ["gap.detail", "log_chunk", "metric_page"]
 
 
 def test_everything_is_read_as_before(release: Release) -> None:
