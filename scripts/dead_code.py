@@ -33,6 +33,7 @@ CALLED_BY = {
     "Homes type_name verbose render_broken_contract": "import-linter, by pyproject",
     "format_commands": "click, for help", "all_at": "users: of run.reductions(name), which the snapshot has as a call",
     "histograms": "users: of run.media(), which the snapshot has as a call",
+    "host_tracer_level python_tracer_level enable_hlo_proto": "jax.profiler, of its options",
     "_repr_mimebundle_ include exclude": "notebooks", "writable": "io", "DataFrame": "type checkers, in quotes",
     "never_nl log_errors case_sensitive": "RE2, of its options",
     "multiple_results tree_flatten tree_unflatten __jax_array__ _check_if_deleted": "JAX",

@@ -1,12 +1,14 @@
 """The Time tab of a run and the Usage page: every second under its name, and the sums of ended runs."""
 
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Page, expect
 
 from drumline import Run
+from drumline.contracts.spec import RecordSpec
 from drumline.resources.step_text import step_text
 from e2e.pages import open_settled
 from e2e.seen import TIMEOUT_MS, connect
@@ -18,14 +20,20 @@ SLOW = '''
     import os
     import time
 
-    import numpy as np
+    import drumline.distribute as dist
+    import jax.numpy as jnp
+
+
+    def grow(x):
+        return dist.all_reduce("sum", x @ x).sum()
 
 
     def main(run, *, gate: str):
         """Two seconds of own code, then steps until it may end."""
         time.sleep(2)
+        x = jnp.ones((64, 64))
         for step in range(20):
-            run.strategy.run(lambda: np.float32(1))
+            run.strategy.run(grow, args=(x,))
             time.sleep(0.1)
             run.log(step=step, loss=1.0)
         while not os.path.exists(gate):
@@ -39,17 +47,19 @@ def test_the_time_of_a_live_run_grows_and_its_end_is_in_the_usage(
 ) -> None:
     gate = tmp_path / "gate"
     with connect(deployment) as client:
-        run = client.submit(programs.write("slow", SLOW), parameters={"gate": str(gate)})
+        slow = programs.write("slow", SLOW)
+        run = client.submit(slow, parameters={"gate": str(gate)}, replicas=2, record=RecordSpec(profile_every=5))
         wait_until(lambda: _spent(run, "steps") > 1, timeout_s=90, what="it steps")
         open_settled(page, f"{run.url}/time")
         shown = page.get_by_test_id("ledger")
         expect(shown.get_by_role("row", name=re.compile("own code.*2\\.[0-9] s"))).to_be_visible(timeout=TIMEOUT_MS)
         expect(page.get_by_text("as told so far")).to_be_visible(timeout=TIMEOUT_MS)
         _expect_step(page, run)
+        _expect_traced_step(page, run, tmp_path)
         gate.touch()
         assert run.wait(timeout=60).state == "SUCCEEDED", run.reason
         expect(page.get_by_text("as told so far")).to_have_count(0, timeout=TIMEOUT_MS)
-        _read_along(page, deployment.get(f"/runs/{run.id}/timeline")["items"])
+        _read_along(page, deployment.get(f"/runs/{run.id}/timeline?pieces=300")["items"])
         _enlarge(page, run)
     page.goto(f"{deployment.url}/usage?by=host")
     usage = page.get_by_role("table", name="Usage")
@@ -66,6 +76,36 @@ def _expect_step(page: Page, run: Run) -> None:
     for shown in ("step-hfu", "figure-hfu"):
         expect(page.get_by_test_id(shown)).to_have_text("not known for this chip", timeout=TIMEOUT_MS)
     assert "HFU not known for this chip" in step_text(run.refresh().progress)
+
+
+def _expect_traced_step(page: Page, run: Run, directory: Path) -> None:
+    """The newest is drawn, another can be chosen; its files are downloaded, and its figures are those of the step."""
+    drawn = page.get_by_test_id("traced-step")
+    expect(drawn).to_contain_text("each of 2 devices", timeout=TIMEOUT_MS)
+    lane = page.get_by_role("slider", name="Operations of cpu:0")
+    lane.focus()
+    page.keyboard.press("Home")
+    expect(page.get_by_test_id("operation")).to_contain_text("cpu:0: ", timeout=TIMEOUT_MS)
+    traced = list(run.profiles())
+    assert [one.step for one in traced] == [19, 14, 9, 4]
+    sampled = page.get_by_test_id("step-in-collectives")
+    assert traced[0].details.collective_ns is not None
+    expect(sampled).to_have_text(f"{format_ms(traced[0].details.collective_ns)} ms", timeout=TIMEOUT_MS)
+    expect(page.get_by_test_id("figure-in-collectives")).to_contain_text("sampled", timeout=TIMEOUT_MS)
+    assert "(sampled at step 19)" in step_text(run.refresh().progress)
+    page.get_by_role("combobox", name="Traced step").click()
+    page.get_by_role("option", name=re.compile("^Step 9")).click()
+    expect(page).to_have_url(re.compile(f"trace={traced[2].details.id}"), timeout=TIMEOUT_MS)
+    with page.expect_download() as download:
+        page.get_by_role("link", name=re.compile("Download trace")).click()
+    download.value.save_as(directory / "trace.zip")
+    assert len(zipfile.ZipFile(directory / "trace.zip").namelist()) == 2
+    page.goto(f"{run.url}/time")
+
+
+def format_ms(nanoseconds: int) -> str:
+    """Three digits, as the page has them."""
+    return f"{float(f'{nanoseconds / 1e6:.3g}'):g}"
 
 
 def _spent(run: Run, name: str) -> float:

@@ -37,6 +37,7 @@ def ended_run(core: Core, worker: Worker, **changes: Any) -> str:
     arrived = dict.fromkeys(("input_us", "own_code_us", "dispatch_us", "rest_us"), 1)
     kinds.append(("arrivals", {"samples": [{"call": 1, "points": [arrived]}]}))
     kinds.append(("media", {"name": "note", "step": 1, "value": {"kind": "text", "text": "warm-up"}}))
+    kinds.append(("profile", {"step": 1, "call": 1}))
     for step in range(_MANY):
         row = {"names": ["loss"] * 64, "steps": [*range(64 * step, 64 * step + 64)], "values": [0.5] * 64}
         kinds.append(("metrics", {**row, "times": [core.clock.now()] * 64}))

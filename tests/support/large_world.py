@@ -19,6 +19,13 @@ from drumline.contracts.base import from_micros
 from drumline.contracts.events import MAX_REPLICAS_TOLD, WorkerEvent
 from drumline.contracts.ids import new_id
 from drumline.contracts.plans import MAX_LISTED, MAX_PROBE_DEVICES
+from drumline.contracts.profiles import (
+    MAX_LANES,
+    MAX_OPERATION_NAME,
+    MAX_OPERATION_NAMES,
+    MAX_OPERATIONS,
+    MAX_PROFILES,
+)
 from drumline.contracts.spec import RunSubmit
 from drumline.contracts.spent import Spent
 from drumline.contracts.stacks import MAX_COLLECTIVES, MAX_STACKS
@@ -251,6 +258,7 @@ class LargeWorld:
             member.send(*events)
         self._tell_non_finite(member)
         self._tell_media(member)
+        self._tell_profiles(member)
         device = self.core.devices()[0].id
         variable = partial(
             member.event, "variable", shape=[1] * 8, dtype="float32", synchronization="on_write", aggregation="mean"
@@ -300,6 +308,23 @@ class LargeWorld:
         for kind in ("table", "image"):
             found = self.client.get(path, params={"name": kind, "kind": kind}).json()["id"]
             self.names[kind] = f"{self.names['told']}/media/{found}"
+
+    def _tell_profiles(self, member: Member) -> None:
+        """As many as one process may trace, the first as large as one may be."""
+        devices = [f"dev_0{number:025d}" for number in range(MAX_LANES)]
+        time = {"computing_ns": 2**40, "collective_ns": 2**40, "both_ns": 2**40, "idle_ns": 2**40, "operations": 9}
+        each = MAX_OPERATIONS // MAX_LANES
+        columns = {"begins_ns": [2**40] * each, "durations_ns": [2**40] * each, "operations": [*range(each)]}
+        names = [{"name": "x" * MAX_OPERATION_NAME, "is_collective": True}] * MAX_OPERATION_NAMES
+        content = {"operations": names, "lanes": [{"device": device, **columns} for device in devices]}
+        file = base64.b64encode(b"PK" + random.Random(1).randbytes(500_000)).decode()
+        told = partial(member.event, "profile", call=1, span_ns=2**42)
+        times = [{"device": device, **time} for device in devices]
+        member.send(told(step=0, devices=times, content=content, file=file, file_bytes=500_002))
+        member.send(*(told(step=step, devices=times[:1]) for step in range(1, MAX_PROFILES)))
+        path = f"{V1}/runs/{self.names['told']}/profiles"
+        found = self.client.get(path, params={"limit": MAX_PROFILES}).json()["items"][-1]["id"]
+        self.names["profile"] = f"{self.names['told']}/profiles/{found}"
 
     def _tell_metrics(self, member: Member, now: str) -> None:
         columns = 80

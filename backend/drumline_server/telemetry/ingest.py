@@ -32,7 +32,7 @@ from drumline_server.lifecycle.guard import (
 from drumline_server.lifecycle.status_events import TelemetryWrite
 from drumline_server.storage.models import PlacementRecord, VariableRecord
 from drumline_server.storage.models.base import insert_or_ignore
-from drumline_server.telemetry import arrivals, gaps, logs, media, metric_rows, non_finite, reductions, times
+from drumline_server.telemetry import arrivals, gaps, logs, media, metric_rows, non_finite, profiles, reductions, times
 
 
 def store_checkpoints(write: TelemetryWrite, events: Sequence[CheckpointEvent]) -> None:
@@ -112,6 +112,7 @@ _STORES: dict[str, Store] = {
     "metrics": metric_rows.store_metrics,
     "media": media.store_media,
     "summary": media.store_summary,
+    "profile": profiles.store_profiles,
     "reduction": reductions.store_reductions,
     "non_finite": non_finite.store_non_finite,
     "checkpoint": store_checkpoints,

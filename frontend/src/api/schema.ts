@@ -1181,6 +1181,66 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{run_id}/profiles": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Profiles
+         * @description Calls of `strategy.run` that were traced (`record.profile_every`), the newest step first.
+         */
+        get: operations["list_profiles"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run_id}/profiles/{profile_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Profile
+         * @description What each device did in a traced call: operations by their begin, and the time of each kind.
+         */
+        get: operations["get_profile"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run_id}/profiles/{profile_id}/file": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Profile File
+         * @description What jax.profiler wrote: a zip for `tensorboard --logdir` or xprof, in it a `.trace.json.gz` for Perfetto.
+         */
+        get: operations["get_profile_file"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run_id}/reductions": {
         parameters: {
             query?: never;
@@ -2752,6 +2812,8 @@ export interface components {
             parameters: {
                 [key: string]: components["schemas"]["JsonValue"];
             };
+            /** Profile Every */
+            profile_every?: number | null;
             record: components["schemas"]["RecordSpec"];
             rendezvous: components["schemas"]["Rendezvous"];
             /** Replicas */
@@ -2948,6 +3010,22 @@ export interface components {
             probes: components["schemas"]["DeviceCheckReport"][];
         };
         /**
+         * DeviceLane
+         * @description Operations of one device by their begin, as columns: `operations` are places in the list of the profile.
+         *
+         *     One that begins and ends within another is a part of that.
+         */
+        DeviceLane: {
+            /** Begins Ns */
+            begins_ns: number[];
+            /** Device */
+            device: string;
+            /** Durations Ns */
+            durations_ns: number[];
+            /** Operations */
+            operations: number[];
+        };
+        /**
          * DeviceReport
          * @description One accelerator (or simulated CPU device) as the probe saw it.
          */
@@ -2979,6 +3057,26 @@ export interface components {
          * @enum {string}
          */
         DeviceState: "FREE" | "HELD" | "RELEASING" | "QUARANTINED";
+        /**
+         * DeviceTime
+         * @description What one device did from the first operation of any device of the process to the last one's end.
+         *
+         *     `computing_ns + collective_ns - both_ns + idle_ns` is that time; waiting in a collective for others counts as it.
+         */
+        DeviceTime: {
+            /** Both Ns */
+            both_ns: number;
+            /** Collective Ns */
+            collective_ns: number;
+            /** Computing Ns */
+            computing_ns: number;
+            /** Device */
+            device: string;
+            /** Idle Ns */
+            idle_ns: number;
+            /** Operations */
+            operations: number;
+        };
         /**
          * DispatchedProgram
          * @description The program of a step of the strategy.
@@ -3031,7 +3129,7 @@ export interface components {
          */
         EventBatch: {
             /** Events */
-            events: (components["schemas"]["StateEvent"] | components["schemas"]["PlacementEvent"] | components["schemas"]["VariableEvent"] | components["schemas"]["ProgressEvent"] | components["schemas"]["ArrivalsEvent"] | components["schemas"]["MetricsEvent"] | components["schemas"]["MediaEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReductionEvent"] | components["schemas"]["NonFiniteEvent"] | components["schemas"]["LogEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["RestoredEvent"] | components["schemas"]["TimeEvent"] | components["schemas"]["GapEvent"] | components["schemas"]["ResultEvent"])[];
+            events: (components["schemas"]["StateEvent"] | components["schemas"]["PlacementEvent"] | components["schemas"]["VariableEvent"] | components["schemas"]["ProgressEvent"] | components["schemas"]["ArrivalsEvent"] | components["schemas"]["MetricsEvent"] | components["schemas"]["MediaEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReductionEvent"] | components["schemas"]["NonFiniteEvent"] | components["schemas"]["ProfileEvent"] | components["schemas"]["LogEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["RestoredEvent"] | components["schemas"]["TimeEvent"] | components["schemas"]["GapEvent"] | components["schemas"]["ResultEvent"])[];
             /** Fence */
             fence: number;
             /** First Seq */
@@ -3136,7 +3234,7 @@ export interface components {
              * What
              * @enum {string}
              */
-            what: "log" | "metrics" | "reduction" | "media" | "spool" | "result";
+            what: "log" | "metrics" | "reduction" | "media" | "profile" | "spool" | "result";
         };
         /**
          * GapEvent
@@ -3171,7 +3269,7 @@ export interface components {
              * What
              * @enum {string}
              */
-            what: "log" | "metrics" | "reduction" | "media" | "spool";
+            what: "log" | "metrics" | "reduction" | "media" | "profile" | "spool";
         };
         /**
          * GridSweep
@@ -3589,6 +3687,27 @@ export interface components {
             strategy: components["schemas"]["MirroredSpec"] | components["schemas"]["CentralStorageSpec"] | components["schemas"]["TpuSpec"] | components["schemas"]["OneDeviceSpec"];
         };
         JsonValue: unknown;
+        /**
+         * Lanes
+         * @description What the devices of one process did in a traced call.
+         */
+        Lanes: {
+            /**
+             * Lanes
+             * @default []
+             */
+            lanes: components["schemas"]["DeviceLane"][];
+            /**
+             * Left Out
+             * @default 0
+             */
+            left_out: number;
+            /**
+             * Operations
+             * @default []
+             */
+            operations: components["schemas"]["Operation"][];
+        };
         /**
          * Ledger
          * @description Where the time of one run went, from its submission to `until`; names in the order in which a run has them.
@@ -4575,6 +4694,16 @@ export interface components {
             kind: "one_device";
         };
         /**
+         * Operation
+         * @description An operation of the compiled program, as XLA calls it.
+         */
+        Operation: {
+            /** Is Collective */
+            is_collective: boolean;
+            /** Name */
+            name: string;
+        };
+        /**
          * Outcome
          * @description One run of a batch as a row: parameters, state and the numbers of its result.
          */
@@ -4750,6 +4879,13 @@ export interface components {
         Page_MetricName_: {
             /** Items */
             items: components["schemas"]["MetricName"][];
+            /** Next */
+            next?: string | null;
+        };
+        /** Page[Profile] */
+        Page_Profile_: {
+            /** Items */
+            items: components["schemas"]["Profile"][];
             /** Next */
             next?: string | null;
         };
@@ -5364,6 +5500,152 @@ export interface components {
          * @enum {string}
          */
         ProblemCode: "unauthenticated" | "forbidden" | "not_found" | "method_not_allowed" | "invalid_request" | "payload_too_large" | "unsupported_media_type" | "host_not_allowed" | "origin_not_allowed" | "too_many_replicas" | "too_many_simulated" | "unknown_strategy" | "unknown_parameter" | "bad_parameter" | "missing_parameter" | "does_not_fit" | "bad_sweep" | "bad_bundle" | "bundle_not_found" | "entrypoint_not_found" | "idempotency_mismatch" | "idempotency_in_flight" | "already_terminal" | "conflict" | "fenced" | "gone" | "rate_limited" | "unavailable" | "internal";
+        /**
+         * Profile
+         * @description A traced call. Times are means over the devices of its process, `None` where `unmeasured` says why.
+         *
+         *     `computing_ns + collective_ns - both_ns + idle_ns` is `span_ns`.
+         */
+        Profile: {
+            /** At */
+            at: string;
+            /** Attempt */
+            attempt: string;
+            /** Both Ns */
+            both_ns?: number | null;
+            /** Call */
+            call: number;
+            /** Collective Ns */
+            collective_ns?: number | null;
+            /** Computing Ns */
+            computing_ns?: number | null;
+            /** Devices */
+            devices: number;
+            /** File Bytes */
+            file_bytes: number;
+            /** File Left Out */
+            file_left_out?: ("large" | "full" | "unreadable") | null;
+            /** Id */
+            id: string;
+            /** Idle Ns */
+            idle_ns?: number | null;
+            /** Rank */
+            rank: number;
+            /** Run */
+            run: string;
+            /** Span Ns */
+            span_ns: number;
+            /** Step */
+            step: number;
+            /** Steps */
+            steps: number;
+            /** Unmeasured */
+            unmeasured?: ("platform" | "long" | "unreadable") | null;
+        };
+        /**
+         * ProfileEvent
+         * @description A call of `strategy.run` was traced.
+         */
+        ProfileEvent: {
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /** Call */
+            call: number;
+            /**
+             * @default {
+             *       "lanes": [],
+             *       "left_out": 0,
+             *       "operations": []
+             *     }
+             */
+            content: components["schemas"]["Lanes"];
+            /**
+             * Devices
+             * @default []
+             */
+            devices: components["schemas"]["DeviceTime"][];
+            /** File */
+            file?: string | null;
+            /**
+             * File Bytes
+             * @default 0
+             */
+            file_bytes: number;
+            /** File Left Out */
+            file_left_out?: ("large" | "full" | "unreadable") | null;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "profile";
+            /** Seq */
+            seq: number;
+            /**
+             * Span Ns
+             * @default 0
+             */
+            span_ns: number;
+            /** Step */
+            step: number;
+            /**
+             * Steps
+             * @default 1
+             */
+            steps: number;
+            /** Unmeasured */
+            unmeasured?: ("platform" | "long" | "unreadable") | null;
+        };
+        /**
+         * ProfileLanes
+         * @description A traced call with what each device did in it.
+         */
+        ProfileLanes: {
+            /** At */
+            at: string;
+            /** Attempt */
+            attempt: string;
+            /** Both Ns */
+            both_ns?: number | null;
+            /** Call */
+            call: number;
+            /** Collective Ns */
+            collective_ns?: number | null;
+            /** Computing Ns */
+            computing_ns?: number | null;
+            /** Devices */
+            devices: number;
+            /** File Bytes */
+            file_bytes: number;
+            /** File Left Out */
+            file_left_out?: ("large" | "full" | "unreadable") | null;
+            /** Id */
+            id: string;
+            /** Idle Ns */
+            idle_ns?: number | null;
+            /** Lanes */
+            lanes: components["schemas"]["DeviceLane"][];
+            /** Left Out */
+            left_out: number;
+            /** Operations */
+            operations: components["schemas"]["Operation"][];
+            /** Rank */
+            rank: number;
+            /** Run */
+            run: string;
+            /** Span Ns */
+            span_ns: number;
+            /** Step */
+            step: number;
+            /** Steps */
+            steps: number;
+            /** Times */
+            times: components["schemas"]["DeviceTime"][];
+            /** Unmeasured */
+            unmeasured?: ("platform" | "long" | "unreadable") | null;
+        };
         /**
          * ProgramCollective
          * @description One collective of a program, as the engine traced it.
@@ -6446,6 +6728,24 @@ export interface components {
             message: string;
         };
         /**
+         * SampledTimes
+         * @description What devices do in a step, mean over those of the first process, in milliseconds; from a trace of a step.
+         */
+        SampledTimes: {
+            /** Both Ms */
+            both_ms: number;
+            /** Collective Ms */
+            collective_ms: number;
+            /** Computing Ms */
+            computing_ms: number;
+            /** Idle Ms */
+            idle_ms: number;
+            /** Span Ms */
+            span_ms: number;
+            /** Step */
+            step: number;
+        };
+        /**
          * Session
          * @description Who is signed in.
          */
@@ -6732,6 +7032,9 @@ export interface components {
             mfu_percent?: number | null;
             /** Mfu Unknown */
             mfu_unknown?: ("chip" | "examples") | null;
+            sampled?: components["schemas"]["SampledTimes"] | null;
+            /** Sampled Unknown */
+            sampled_unknown?: ("pending" | "busy") | ("platform" | "long" | "unreadable") | null;
             /** Step Ms */
             step_ms?: number | null;
             /** Tokens Per S */
@@ -7220,8 +7523,10 @@ export type Device = components['schemas']['Device'];
 export type DeviceCheck = components['schemas']['DeviceCheck'];
 export type DeviceCheckReport = components['schemas']['DeviceCheckReport'];
 export type DeviceCheckReports = components['schemas']['DeviceCheckReports'];
+export type DeviceLane = components['schemas']['DeviceLane'];
 export type DeviceReport = components['schemas']['DeviceReport'];
 export type DeviceState = components['schemas']['DeviceState'];
+export type DeviceTime = components['schemas']['DeviceTime'];
 export type DispatchedProgram = components['schemas']['DispatchedProgram'];
 export type EndReason = components['schemas']['EndReason'];
 export type Enroll = components['schemas']['Enroll'];
@@ -7252,6 +7557,7 @@ export type JobChange = components['schemas']['JobChange'];
 export type JobSpec = components['schemas']['JobSpec'];
 export type JobVersion = components['schemas']['JobVersion'];
 export type JsonValue = components['schemas']['JsonValue'];
+export type Lanes = components['schemas']['Lanes'];
 export type Ledger = components['schemas']['Ledger'];
 export type LedgerLine = components['schemas']['LedgerLine'];
 export type LedgerPlace = components['schemas']['LedgerPlace'];
@@ -7298,6 +7604,7 @@ export type NonFinites = components['schemas']['NonFinites'];
 export type NumberedPoints = components['schemas']['NumberedPoints'];
 export type OddCell = components['schemas']['OddCell'];
 export type OneDeviceSpec = components['schemas']['OneDeviceSpec'];
+export type Operation = components['schemas']['Operation'];
 export type Outcome = components['schemas']['Outcome'];
 export type OutcomeMetric = components['schemas']['OutcomeMetric'];
 export type Outcomes = components['schemas']['Outcomes'];
@@ -7316,6 +7623,7 @@ export type PageLedgerSum = components['schemas']['Page_LedgerSum_'];
 export type PageMediaEntry = components['schemas']['Page_MediaEntry_'];
 export type PageMediaSeries = components['schemas']['Page_MediaSeries_'];
 export type PageMetricName = components['schemas']['Page_MetricName_'];
+export type PageProfile = components['schemas']['Page_Profile_'];
 export type PageReductionSummary = components['schemas']['Page_ReductionSummary_'];
 export type PageRunEvent = components['schemas']['Page_RunEvent_'];
 export type PageRunSummary = components['schemas']['Page_RunSummary_'];
@@ -7353,6 +7661,9 @@ export type ProbeTerms = components['schemas']['ProbeTerms'];
 export type ProbedProgram = components['schemas']['ProbedProgram'];
 export type Problem = components['schemas']['Problem'];
 export type ProblemCode = components['schemas']['ProblemCode'];
+export type Profile = components['schemas']['Profile'];
+export type ProfileEvent = components['schemas']['ProfileEvent'];
+export type ProfileLanes = components['schemas']['ProfileLanes'];
 export type ProgramCollective = components['schemas']['ProgramCollective'];
 export type ProgramEntrypoint = components['schemas']['ProgramEntrypoint'];
 export type ProgramParameter = components['schemas']['ProgramParameter'];
@@ -7398,6 +7709,7 @@ export type RunSubmit = components['schemas']['RunSubmit'];
 export type RunSummary = components['schemas']['RunSummary'];
 export type RunView = components['schemas']['RunView'];
 export type RunWarning = components['schemas']['RunWarning'];
+export type SampledTimes = components['schemas']['SampledTimes'];
 export type Session = components['schemas']['Session'];
 export type SharedName = components['schemas']['SharedName'];
 export type Spent = components['schemas']['Spent'];
@@ -9602,6 +9914,107 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["PlanComparison"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_profiles: {
+        parameters: {
+            query?: {
+                attempt?: string | null;
+                /** @description `next` of the page before; the first page without. */
+                cursor?: string | null;
+                /** @description Items on the page. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_Profile_"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_profile: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run_id: string;
+                profile_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProfileLanes"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_profile_file: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run_id: string;
+                profile_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/zip": string;
                 };
             };
             /** @description An error, told in words and with a code. */

@@ -22,6 +22,7 @@ _OWN = {
     "metrics": "Print every point of a run's metrics.",
     "stacks": "Say where each process of a run stands.",
     "ledger": "Say where the time of a run went, or of many.",
+    "profiles": "List and save the traced steps of a run.",
     "arrivals": "Say which member of a gang the others wait for.",
     "checkpoints": "List the checkpoints of a run.",
     "cancel": "Stop a run.",

@@ -8,9 +8,11 @@ from drumline.contracts.arrivals import MAX_ARRIVAL_SAMPLES, ArrivalSample
 from drumline.contracts.base import AtMost, Contract, Finite, NameColumn, Reply, Text, TimeColumn, Timestamp
 from drumline.contracts.ids import CheckpointId, DeviceId, IncarnationId
 from drumline.contracts.media import MAX_SUMMARY_NAME, MAX_SUMMARY_NAMES, MAX_SUMMARY_TEXT_BYTES, MediaContent
+from drumline.contracts.profiles import TracedCall
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spent import Spent
 from drumline.contracts.storable import MAX_NOT_FINITE, MAX_PLACE, NotFinite, not_finite_in
+from drumline.contracts.throughput import Throughput
 
 MAX_EVENTS_PER_BATCH = 5_000
 MAX_ARRAY_VALUES = 1_024
@@ -90,31 +92,6 @@ class VariableEvent(_Event):
     size_bytes: Annotated[int, Field(ge=0, lt=2**53)]
 
 
-_Amount = Annotated[float, Field(ge=0, le=1e300)]
-
-
-class Throughput(Contract):
-    """What the steps behind the present rate are made of. Times are of one step, in milliseconds.
-
-    `dispatch_ms`: within `strategy.run`, without waiting for devices. HFU and MFU are shares of what the chip can do at
-    most: dense bfloat16 operations. None is what is not known; of HFU and MFU `..._unknown` says why.
-    """
-
-    step_ms: _Amount | None = None
-    input_wait_ms: _Amount | None = None
-    dispatch_ms: _Amount | None = None
-    tokens_per_s: _Amount | None = None
-    flops_per_s: _Amount | None = None
-    """Of each device, by XLA's analysis of the compiled program."""
-    chip: Annotated[Text, StringConstraints(max_length=100)] | None = None
-    """What JAX calls the devices; None where they are of several kinds."""
-    hfu_percent: _Amount | None = None
-    hfu_unknown: Literal["chip", "loops", "kernels", "executor", "compiler"] | None = None
-    mfu_percent: _Amount | None = None
-    """Where the program told `flops_per_example`."""
-    mfu_unknown: Literal["chip", "examples"] | None = None
-
-
 class ProgressEvent(_Event):
     """How far the program is; at most a few a second."""
 
@@ -166,6 +143,12 @@ class SummaryEvent(_Event):
         dict[_SummaryName, Annotated[Text, StringConstraints(max_length=MAX_SUMMARY_TEXT_BYTES)]],
         AtMost(MAX_SUMMARY_NAMES),
     ] = Field(default_factory=dict)
+
+
+class ProfileEvent(TracedCall, _Event):
+    """A call of `strategy.run` was traced."""
+
+    kind: Literal["profile"] = "profile"
 
 
 class ArraySummary(Contract):
@@ -277,7 +260,7 @@ class GapEvent(_Event):
     """Something is lost at this place of the stream: what and how much; 0 bytes where that is not known."""
 
     kind: Literal["gap"] = "gap"
-    what: Literal["log", "metrics", "reduction", "media", "spool"]
+    what: Literal["log", "metrics", "reduction", "media", "profile", "spool"]
     count: Annotated[int, Field(ge=1, lt=2**53)]
     size_bytes: Annotated[int, Field(ge=0, lt=2**53)] = 0
     detail: Annotated[Text, StringConstraints(max_length=500)] = ""
@@ -316,6 +299,7 @@ WorkerEvent = Annotated[
     | SummaryEvent
     | ReductionEvent
     | NonFiniteEvent
+    | ProfileEvent
     | LogEvent
     | CheckpointEvent
     | RestoredEvent

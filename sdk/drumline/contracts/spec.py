@@ -3,9 +3,9 @@
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema, field_validator
+from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
-from drumline.contracts.base import AtMost, Contract, Parameters, Refusal, Text
+from drumline.contracts.base import AtMost, Contract, Parameters, Text
 from drumline.contracts.ids import CheckpointId, PlanId, RunId, Sha256
 
 _LONGEST_NAME = 63
@@ -36,12 +36,6 @@ MAX_TORUS_DIMENSIONS = 4
 MAX_LABELS = 64
 LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$", max_length=63)]
 LabelValue = Annotated[Text, StringConstraints(max_length=200)]
-Reserved = Annotated[
-    None,
-    Refusal("nothing is recorded for this yet; leave it out"),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0, "exclusiveMaximum": 2**53}, {"type": "null"}]}),
-]
-"""A setting that has its name already and no effect yet, so that a number is refused."""
 
 TorusShape = Annotated[tuple[Annotated[int, Field(ge=1, le=4096)], ...], AtMost(MAX_TORUS_DIMENSIONS)]
 
@@ -105,7 +99,8 @@ class RecordSpec(Contract):
     """What the engine's observer writes down, and how often."""
 
     reductions_every: Annotated[int, Field(ge=1, le=1_000_000)] = 10
-    profile_every: Reserved = None
+    profile_every: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Every so many calls of `strategy.run` one is traced with its devices' work, never the first; None: none is."""
     divergence_every: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Every so many calls of `strategy.run` the copies of mirrored variables are compared; None: never."""
     on_divergence: Literal["warn", "stop"] = "warn"
@@ -131,6 +126,15 @@ class JobSpec(Contract):
     strategy: StrategySpec = MirroredSpec()
     record: RecordSpec = RecordSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
+
+    @model_validator(mode="after")
+    def _check_profiles(self) -> "JobSpec":
+        if self.record.profile_every is not None and getattr(self.strategy, "collectives", None) == "jax":
+            raise ValueError(
+                f"record.profile_every={self.record.profile_every} traces calls of strategy.run, and a program with "
+                "strategy.collectives='jax' makes none; leave one of the two out, or let the program use jax.profiler"
+            )
+        return self
 
 
 class Resources(Contract):

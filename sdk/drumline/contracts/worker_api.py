@@ -372,5 +372,7 @@ class Claimed(Reply):
     """Whether the server takes events of the kind `time`, and `waited_s` of an end."""
     takes_throughput: bool = False
     """Whether it takes `throughput` of a progress event."""
+    profile_every: int | None = None
+    """`record.profile_every`, which `record` itself leaves out: workers of before refuse a number there."""
     takes_arrivals: bool = False
     """Whether it takes events of the kind `arrivals`."""

@@ -20,6 +20,7 @@ from drumline.contracts.states import TERMINAL_RUN, RunState
 from drumline.resources import notebook
 from drumline.resources.frames import read_points, save_points
 from drumline.resources.media import Media
+from drumline.resources.profiles import StepProfile, iterate_profiles
 from drumline.resources.reductions import Reductions
 from drumline.resources.run_events import CutCallback, stream_events
 from drumline.resources.run_logs import (
@@ -292,6 +293,10 @@ class Run:
         Of one attempt by id, else of the run without what was rolled back.
         """
         return Media(self._transport, self.id, f"{self._path}/media", attempt)
+
+    def profiles(self, *, attempt: str | None = None) -> Iterator[StepProfile]:
+        """Its traced steps, newest first: `next(run.profiles()).lanes()`. `record.profile_every` says which are."""
+        return iterate_profiles(self._transport, f"{self._path}/profiles", attempt)
 
     @property
     def summary(self) -> dict[str, int | float | str]:

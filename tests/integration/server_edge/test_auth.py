@@ -37,6 +37,7 @@ def filled(path: str) -> str:
     values |= {
         "reduction_id": new_id("red"),
         "media_id": new_id("med"),
+        "profile_id": new_id("prf"),
         "sha256": f"sha256:{'0' * 64}",
         "name": "digits",
         "form": "csv",
@@ -206,7 +207,7 @@ def test_things_of_another_project_are_not_there(any_server: EdgeServer) -> None
 
     shown = ("", "/placement", "/reductions", "/reductions/names", "/logs", "/logs/raw", "/events")
     media = ("/media", "/media/at?name=x&kind=image", "/media/values?name=x&kind=image", "/media/histograms?name=x")
-    for path in (*shown, *media, "/metrics", "/metrics/names", "/metrics/groups", "/metrics.csv"):
+    for path in (*shown, *media, "/profiles", "/metrics", "/metrics/names", "/metrics/groups", "/metrics.csv"):
         answer = stranger.get(f"/api/v1/runs/{run.id}{path}")
         assert answer.status_code == 404, path
     assert stranger.get("/api/v1/runs:metrics", params={"runs": run.id, "names": "loss"}).status_code == 404

@@ -13,6 +13,7 @@ from drumline.contracts.ids import new_id
 from drumline.contracts.reasons import EndReason
 from support.processes import wait_until
 from support.worker_process import SECRET, WorkerProcess
+from support.worker_reports import MemberRecord
 from support.worker_server import WorkerServer
 
 TRAINING = """
@@ -47,7 +48,7 @@ def test_a_result_marks_its_numbers_that_are_none_and_no_text(server: WorkerServ
 
 
 def test_training_on_the_assigned_devices_reports_everything(server: WorkerServer, worker: WorkerProcess) -> None:
-    member = server.assign(TRAINING, replicas=4, parameters={"steps": 2})
+    member = server.assign(TRAINING, replicas=4, parameters={"steps": 2}, record={"profile_every": 2})
     end = server.wait_drained(member)
     assert (end.reason, end.exit_code, end.devices_released) == (EndReason.COMPLETED, 0, True), member.log
     assert member.result == {"w": 7.0, "learning_rate": 0.5, "parameters": {"steps": 2, "learning_rate": 0.5}}
@@ -76,6 +77,7 @@ def test_training_on_the_assigned_devices_reports_everything(server: WorkerServe
     progress = member.of_kind("progress")[-1]
     assert (progress.step, progress.total_steps) == (2, 2)
     _expect_throughput(progress)
+    _expect_profile(member, [device for (device,) in assigned])
     phases = [event.phase for event in member.of_kind("state")]
     assert phases == ["starting", "loading", "running", "compiling", "running", "finishing"]
 
@@ -91,6 +93,19 @@ def _expect_throughput(progress: ProgressEvent) -> None:
     assert progress.examples_per_s is not None
     assert told.tokens_per_s == pytest.approx(12 * progress.examples_per_s)
     assert told.mfu_unknown == "chip"
+
+
+def _expect_profile(member: MemberRecord, devices: list[str]) -> None:
+    """The second of two calls, on the run's own devices; the figures of a step are of it."""
+    (profile,) = member.of_kind("profile")
+    assert (profile.step, profile.call, profile.unmeasured) == (1, 1, None)
+    assert sorted(each.device for each in profile.devices) == sorted(devices)
+    assert all(each.collective_ns > 0 for each in profile.devices)
+    (throughput,) = [event.throughput for event in member.of_kind("progress")[-1:]]
+    assert throughput is not None
+    assert throughput.sampled is not None
+    mean = sum(each.collective_ns for each in profile.devices) / len(devices)
+    assert throughput.sampled.collective_ms == pytest.approx(mean / 1e6)
 
 
 SEVERAL_CALLS = """

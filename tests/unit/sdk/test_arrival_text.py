@@ -1,8 +1,8 @@
 """When members of a gang come to their collectives, in lines for a terminal."""
 
 from drumline.contracts import api
-from drumline.contracts.events import Throughput
 from drumline.contracts.ids import new_id
+from drumline.contracts.throughput import Throughput
 from drumline.resources.arrival_text import arrivals_text
 from drumline.resources.step_text import step_text
 

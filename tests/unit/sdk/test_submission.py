@@ -125,8 +125,8 @@ def test_commands_that_take_a_submission_take_all_its_options(command: click.Com
             "record.reductions_every",
         ),
         (
-            ("--record", "profile_every=50"),
-            "record.profile_every='50': nothing is recorded for this yet; leave it out",
+            ("--record", "profile_every=0"),
+            "record.profile_every='0': Input should be greater than or equal to 1",
             "record.profile_every",
         ),
         (

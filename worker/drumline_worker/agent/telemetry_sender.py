@@ -170,9 +170,10 @@ def _refused_event(record: Record) -> bytes:
     """What is sent in the place of an event that the server refuses: the loss of what it held."""
     payload = record.payload or b"{}"
     held = json.loads(payload)
-    if held.get("kind") == "gap" and held["what"] != "media":  # which a server of the release before does not know
+    known_to_all = held.get("what") not in ("media", "profile")  # which a server of the release before does not know
+    if held.get("kind") == "gap" and known_to_all:
         return payload
-    what = held["kind"] if held.get("kind") in ("log", "metrics", "reduction", "media") else "spool"
+    what = held["kind"] if held.get("kind") in ("log", "metrics", "reduction", "media", "profile") else "spool"
     count = len(held["names"]) if what == "metrics" else held.get("count", 1)
     size = len(held["text"].encode()) if what == "log" else len(payload)
     return _gap(record.seq, what, count, size, "the server refused this event")

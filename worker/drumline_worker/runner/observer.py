@@ -1,6 +1,7 @@
 """Listens to the engine for the worker: placement, variables, steps, reductions; stops the program between steps."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.divergence import DivergenceCheck
 from drumline_worker.runner.gang_watch import GangWatch
 from drumline_worker.runner.runner_telemetry import Telemetry
+from drumline_worker.runner.step_traces import StepTraces
 from drumline_worker.runner.ticker import Ticker
 
 Fields = dict[str, Any]  # Any: JSON on its way to the shim, which validates it
@@ -148,6 +150,20 @@ class RunObserver:
     def watched(self, one: WatchedStep | WatchedResult) -> None:
         """Passes it on: reading it would wait for the devices."""
         self._telemetry.watched(one)
+
+
+class TracingObserver(RunObserver):
+    """One that has some calls traced as well, as a `drumline.distribute.observe.traced.TraceObserver`."""
+
+    traces: StepTraces
+
+    def wants_trace(self, steps: range) -> bool:
+        """Whether these steps are to be traced."""
+        return self.traces.wants(steps)
+
+    def trace(self, steps: range) -> AbstractContextManager[None]:
+        """Is around the call."""
+        return self.traces.trace(steps)
 
 
 def program_fields(program: DispatchedProgram) -> Fields:

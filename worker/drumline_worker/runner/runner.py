@@ -37,11 +37,12 @@ from drumline_worker.runner.compile_times import watch_compilation
 from drumline_worker.runner.devices import DevicesUnavailableError, claim_devices
 from drumline_worker.runner.divergence import DivergedError, DivergenceCheck, open_check
 from drumline_worker.runner.gang_watch import HEARD_S, GangWatch, find_difference, gang_store
-from drumline_worker.runner.observer import Followers, RunObserver
+from drumline_worker.runner.observer import Followers, RunObserver, TracingObserver
 from drumline_worker.runner.probe_observer import ProbeObserver
 from drumline_worker.runner.program import BadProgramError, load_main, with_defaults
 from drumline_worker.runner.rendezvous import RendezvousError, is_peer_loss, leave
 from drumline_worker.runner.runner_telemetry import Telemetry
+from drumline_worker.runner.step_traces import ProfileReports, StepTraces
 from drumline_worker.runner.throughput import Meter
 from drumline_worker.runner.ticker import Ticker
 from drumline_worker.runner.worker_run import CheckpointEvents, WorkerRun
@@ -127,11 +128,10 @@ def _prepare_run(order: StartOrder, channel: Channel, tally: Tally) -> _Prepared
     stop_request, probe = StopRequest(), None
     watch, check, arrivals = _watch_gang(order, channel), None, None
     if order.probe_steps is None:
-        meter = Meter(lambda: tally.times.spent_s(Spent.INPUT), is_told=claimed.takes_throughput)
-        telemetry = Telemetry(channel, stop_request.raise_if_forced, tally, meter=meter)
+        telemetry = _open_telemetry(order, channel, tally, stop_request, devices)
         check = open_check(strategy, claimed, _device_ids(devices))
         arrivals = open_arrivals(claimed, channel)
-        observer = RunObserver(
+        observer = (RunObserver if claimed.profile_every is None else TracingObserver)(
             channel,
             telemetry,
             ticker,
@@ -140,6 +140,7 @@ def _prepare_run(order: StartOrder, channel: Channel, tally: Tally) -> _Prepared
             tally=tally,
             followers=Followers(watch, check, arrivals),
         )
+        _set_up_traces(observer, claimed.profile_every, channel, telemetry)
         observed = ObservedStrategy(strategy, observer, reductions_every=claimed.record.reductions_every)
     else:
         probe = ProbeObserver([device.id for _, device in devices], order.probe_steps, stop_request)
@@ -160,6 +161,34 @@ def _prepare_run(order: StartOrder, channel: Channel, tally: Tally) -> _Prepared
     )
     tally.times.enter(Spent.OWN_CODE)
     return _Prepared(run, probe, watch, check)
+
+
+def _open_telemetry(
+    order: StartOrder,
+    channel: Channel,
+    tally: Tally,
+    stop_request: StopRequest,
+    devices: list[tuple[AssignedDevice, jax.Device]],
+) -> Telemetry:
+    claimed = order.claimed
+    meter = Meter(
+        lambda: tally.times.spent_s(Spent.INPUT),
+        is_told=claimed.takes_throughput,
+        samples=claimed.profile_every is not None,
+    )
+    own = {
+        device.local_hardware_id: assigned.device
+        for assigned, device in devices
+        if device.process_index == jax.process_index() and device.local_hardware_id is not None
+    }
+    profiles = ProfileReports(channel, own, claimed.rendezvous.rank)
+    return Telemetry(channel, stop_request.raise_if_forced, tally, meter=meter, profiles=profiles)
+
+
+def _set_up_traces(observer: RunObserver, every: int | None, channel: Channel, telemetry: Telemetry) -> None:
+    if isinstance(observer, TracingObserver) and every is not None:
+        on_traced, on_busy = telemetry.traced, telemetry.tracing_is_busy
+        observer.traces = StepTraces(every, channel, on_traced=on_traced, on_busy=on_busy)
 
 
 def _come_together(

@@ -14,11 +14,13 @@ from drumline.local.media import Taken
 from drumline.media import SummaryValue
 from drumline_worker.host.tally import Tally
 from drumline_worker.runner.channel import Channel
-from drumline_worker.runner.media_reports import UNREADABLE, MediaReports, begin_copies
+from drumline_worker.runner.media_reports import UNREADABLE, MediaReports
 from drumline_worker.runner.non_finite_reports import NonFiniteReports
+from drumline_worker.runner.points import Point, send_points
 from drumline_worker.runner.reduction_fields import reduction_fields, size_of
 from drumline_worker.runner.step_numbers import Numbered, StepNumbers
 from drumline_worker.runner.step_rate import StepRate
+from drumline_worker.runner.step_traces import ProfileReports, TracedSteps
 from drumline_worker.runner.throughput import Meter, Window
 
 FLUSH_S = 0.25
@@ -27,22 +29,9 @@ MAX_POINTS = 250_000
 MAX_REDUCTIONS = 4_096
 MAX_REDUCTION_BYTES = 128 * 1024 * 1024
 """Arrays that wait to be summarized are kept on their devices; one reduction always is, however large."""
-POINTS_PER_EVENT = 500
-"""So many nearly always fit in an event (`contracts.events.MAX_CUT_BYTES`)."""
 _LOOK_AGAIN_S = 1.0
 """How often who waits looks whether the sending thread is still there: without a shim it has ended."""
 _RATES = frozenset({"steps_per_s", "examples_per_s", "tokens_per_s", "hfu_percent", "mfu_percent"})
-
-
-@dataclass(frozen=True, slots=True)
-class _Point:
-    name: str
-    step: int
-    at_micros: int
-    value: Any  # a number, or a device array with one element
-
-    def number(self) -> float:
-        return float(self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +40,10 @@ class _Speed:
 
     window: Window
     at_micros: int
+
+
+_Record = ReductionRecord | NonFinite | TracedSteps | _Speed
+"""What waits for its step to be named."""
 
 
 class StepListener(Protocol):
@@ -67,7 +60,8 @@ class Telemetry:
     """Points, reductions and progress. Who reports faster than the thread can send waits for it (rule P12).
 
     `on_wait` is called about once a second by who waits, and may raise to give up. `tally` counts what is to be sent.
-    `listener` hears of the program's steps as well. `meter` adds up what they are made of.
+    `listener` hears of the program's steps as well. `meter` adds up what they are made of. `profiles` sends those
+    that were traced.
     """
 
     def __init__(
@@ -77,17 +71,21 @@ class Telemetry:
         tally: Tally | None = None,
         listener: StepListener | None = None,
         meter: Meter | None = None,
+        *,
+        profiles: ProfileReports | None = None,
     ) -> None:
         self._channel = channel
         self._on_wait = on_wait
         self._tally = tally or Tally()
         self._listener = listener
         self._changed = threading.Condition()
-        self._points: deque[_Point] = deque()
-        self._steps: StepNumbers[ReductionRecord | NonFinite | _Speed] = StepNumbers()
+        self._points: deque[Point] = deque()
+        self._steps: StepNumbers[_Record] = StepNumbers()
         self._non_finite = NonFiniteReports(channel)
         self._media = MediaReports(channel, self._tally)
         self._non_finite_numbered: list[Numbered[NonFinite]] = []
+        self._profiles = profiles
+        self._traced: list[Numbered[TracedSteps]] = []
         self._reductions: deque[Numbered[ReductionRecord]] = deque()
         self._reduction_bytes = 0
         """Of those that wait to be sent, and of those whose step is not named yet."""
@@ -108,7 +106,7 @@ class Telemetry:
         """A scalar, possibly still being computed on a device. Any: number or array."""
         with self._changed:
             self._await_room(lambda: len(self._points) < MAX_POINTS)
-            self._add_point(_Point(name, step, time.time_ns() // 1_000, value))
+            self._add_point(Point(name, step, time.time_ns() // 1_000, value))
             self._wake()
 
     def check_media(self, logged: Mapping[str, Taken]) -> None:
@@ -177,6 +175,17 @@ class Telemetry:
             self._note_window(self._rate.call(record))
             self._wake()
 
+    def traced(self, traced: TracedSteps) -> None:
+        """Steps were traced; they are read on the thread that sends."""
+        with self._changed:
+            self._steps.hold(traced.steps.start, traced, time.monotonic_ns())
+            self._wake()
+
+    def tracing_is_busy(self) -> None:
+        """The program traces itself, so that we can't."""
+        with self._changed:
+            self._meter.sample({"unknown": "busy"})
+
     def placed(self, kinds: Sequence[str]) -> None:
         """What JAX calls the devices of all replicas."""
         with self._changed:
@@ -221,16 +230,18 @@ class Telemetry:
             self._changed.notify_all()
         self._thread.join()
 
-    def _number(self, numbered: Iterable[Numbered[ReductionRecord | NonFinite | _Speed]]) -> None:
+    def _number(self, numbered: Iterable[Numbered[_Record]]) -> None:
         for one in numbered:
             self._queue_numbered(one, calls_per_step=1.0)
 
-    def _queue_numbered(self, one: Numbered[ReductionRecord | NonFinite | _Speed], *, calls_per_step: float) -> None:
+    def _queue_numbered(self, one: Numbered[_Record], *, calls_per_step: float) -> None:
         """Queues a record whose step is known now."""
         if isinstance(one.record, _Speed):
             self._add_figures(one.record.window.of_steps(calls_per_step), one.step, one.record.at_micros)
         elif isinstance(one.record, NonFinite):
             self._non_finite_numbered.append(Numbered(one.step, one.call, one.record))
+        elif isinstance(one.record, TracedSteps):
+            self._traced.append(Numbered(one.step, one.call, one.record))
         else:
             self._reductions.append(Numbered(one.step, one.call, one.record))
 
@@ -268,9 +279,9 @@ class Telemetry:
 
     def _add_figures(self, window: Window, step: int, at_micros: int) -> None:
         for name, value in self._meter.figures(window).items():
-            self._add_point(_Point(f"sys/{name}", step, at_micros, value))
+            self._add_point(Point(f"sys/{name}", step, at_micros, value))
 
-    def _add_point(self, point: _Point) -> None:
+    def _add_point(self, point: Point) -> None:
         self._tally.count_value()
         self._points.append(point)
 
@@ -306,7 +317,7 @@ class Telemetry:
         """The rate as of now is 0, also in the charts; nobody else would tell it, as the program does nothing."""
         at, step = time.time_ns() // 1_000, self._steps.named
         for name in _RATES & self._meter.figures(present).keys():
-            self._add_point(_Point(f"sys/{name}", step if step is not None else self._steps.called or 0, at, 0.0))
+            self._add_point(Point(f"sys/{name}", step if step is not None else self._steps.called or 0, at, 0.0))
         self._is_still = self._dirty = self._hurried = True
 
     def _flush(self) -> None:
@@ -316,6 +327,7 @@ class Telemetry:
             rest = self._steps.rest if self._closed else partial(self._steps.overdue, time.monotonic_ns())
             self._number(rest(self._total_steps))
             non_finite, self._non_finite_numbered = self._non_finite_numbered, []
+            traced, self._traced = self._traced, []
             points, self._points = self._points, deque()
             reductions, self._reductions = self._reductions, deque()
             logged, summary = self._media.take()
@@ -323,15 +335,23 @@ class Telemetry:
             self._dirty, self._hurried = self._non_finite.is_waiting, False
             flush = self._flushes_wanted
             self._changed.notify_all()
+        self._send_profiles(traced)
         self._send_progress()
         for one in non_finite:
             self._non_finite.send(one)
         self._send_reductions(reductions)
         self._media.send(logged, summary)
-        self._send_points(points)
+        send_points(self._channel, points)
         with self._changed:
             self._flushes_done = flush
             self._changed.notify_all()
+
+    def _send_profiles(self, traced: Iterable[Numbered[TracedSteps]]) -> None:
+        for one in traced:
+            assert self._profiles is not None  # or nothing is traced
+            sampled = self._profiles.send(one.record, one.step)
+            with self._changed:
+                self._meter.sample(sampled)
 
     def _send_progress(self) -> None:
         """How many steps are done, in the program's own count where it logs one."""
@@ -363,37 +383,3 @@ class Telemetry:
                 self._channel.send("gap", what="reduction", count=1)
             else:
                 self._channel.send_fields(fields)
-
-    def _send_points(self, points: deque[_Point]) -> None:
-        """Sends the points in their order, and a gap in the place of those whose value is gone or no float."""
-        begin_copies(point.value for point in points)
-        some: list[tuple[_Point, float]] = []
-        lost = 0
-        while points:
-            point = points.popleft()
-            try:
-                number = point.number()
-            except UNREADABLE:
-                self._send_columns(some)
-                some, lost = [], lost + 1
-                continue
-            if lost:
-                self._channel.send("gap", what="metrics", count=lost)
-                lost = 0
-            some.append((point, number))
-            if len(some) == POINTS_PER_EVENT:
-                self._send_columns(some)
-                some = []
-        self._send_columns(some)
-        if lost:
-            self._channel.send("gap", what="metrics", count=lost)
-
-    def _send_columns(self, some: list[tuple[_Point, float]]) -> None:
-        if some:
-            self._channel.send(
-                "metrics",
-                names=[point.name for point, _ in some],
-                steps=[point.step for point, _ in some],
-                times=[point.at_micros for point, _ in some],
-                values=[number for _, number in some],
-            )

@@ -59,12 +59,15 @@ class Window:
 class Meter:
     """Adds up what calls of `strategy.run` take. `input_s`: for how long the program has waited for input so far.
 
-    `is_told`: the server takes more than the rates of steps and examples.
+    `is_told`: the server takes more than the rates of steps and examples. `samples`: some steps are traced.
     """
 
-    def __init__(self, input_s: Callable[[], float] = lambda: 0.0, *, is_told: bool = True) -> None:
+    def __init__(
+        self, input_s: Callable[[], float] = lambda: 0.0, *, is_told: bool = True, samples: bool = False
+    ) -> None:
         self._input_s = input_s
         self._is_told = is_told
+        self._sampled: dict[str, Any] | None = {"unknown": "pending"} if samples else None  # Any: JSON
         self._tokens_per_example: float | None = None
         self._flops_per_example: float | None = None
         self._dispatch_s = self._tokens = self._model_flops = self._flops = 0.0
@@ -84,6 +87,11 @@ class Meter:
         self._devices = len(kinds)
         self._chip = kinds[0] if len(set(kinds)) == 1 else None
         self._peak = None if self._chip is None else peak_flops(self._chip)
+
+    def sample(self, sampled: dict[str, Any]) -> None:
+        """What a traced step took, as `SampledTimes`; or `unknown`, which replaces no times that are known."""
+        if "unknown" not in sampled or self._sampled is None or "unknown" in self._sampled:
+            self._sampled = sampled
 
     def call(self, record: StepRecord) -> None:
         """Counts a call."""
@@ -138,11 +146,14 @@ class Meter:
         times = {name: figures.get(name) for name in ("step_ms", "input_wait_ms", "dispatch_ms")}
         unknown = "chip" if self._peak is None else None if is_counted else self._unknown
         given = self._flops_per_example is not None and rates["mfu_percent"] is None
-        throughput = {
+        throughput: dict[str, Any] = {
             **{name: 0.0 if is_still and value is not None else value for name, value in rates.items()},
             **{name: None if is_still else value for name, value in times.items()},
             "chip": None if self._chip is None else self._chip[:100],
             "hfu_unknown": unknown,
             "mfu_unknown": None if not given else "chip" if self._peak is None else "examples",
         }
+        if self._sampled is not None:
+            unknown = self._sampled.get("unknown")
+            throughput |= {"sampled": None if unknown else self._sampled, "sampled_unknown": unknown}
         return {"throughput": throughput}

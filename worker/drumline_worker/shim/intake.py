@@ -43,6 +43,7 @@ _FROM_PROGRAM = frozenset(
         "arrivals",
         "metrics",
         "media",
+        "profile",
         "summary",
         "reduction",
         "non_finite",

@@ -9,7 +9,7 @@ from fastapi.responses import StreamingResponse
 from drumline.contracts import api
 from drumline.contracts.base import Timestamp
 from drumline.contracts.events import MetricName, Name
-from drumline.contracts.ids import AttemptId, MediaId, MemberId, ReductionId, RunId
+from drumline.contracts.ids import AttemptId, MediaId, MemberId, ProfileId, ReductionId, RunId
 from drumline.contracts.media import MediaKind
 from drumline.contracts.records import RECORDS_MEDIA_TYPE
 from drumline_server.http.dependencies import (
@@ -23,7 +23,7 @@ from drumline_server.http.dependencies import (
 )
 from drumline_server.http.json_bodies import cut, in_pieces
 from drumline_server.lifecycle import checkpoints
-from drumline_server.telemetry import arrivals, gaps, logs, media, non_finite, placement, reductions
+from drumline_server.telemetry import arrivals, gaps, logs, media, non_finite, placement, profiles, reductions
 from drumline_server.telemetry.log_search import LogQuery, find_sources
 from drumline_server.telemetry.log_search_child import MAX_PATTERN
 from drumline_server.telemetry.media import Series
@@ -289,6 +289,46 @@ async def get_image(run_id: RunId, media_id: MediaId, principal: ReaderDep, app:
     """An image as PNG."""
     png = await app.database.read(lambda session: media.get_png(session, principal.project_id, run_id, media_id))
     return cut(png, "image/png", {"Content-Security-Policy": _SANDBOX})
+
+
+@router.get("/profiles")
+async def list_profiles(
+    *,
+    run_id: RunId,
+    principal: ReaderDep,
+    _: KnownQuery,
+    app: AppDep,
+    attempt: AttemptId | None = None,
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_PAGE,
+) -> api.Page[api.Profile]:
+    """Calls of `strategy.run` that were traced (`record.profile_every`), the newest step first."""
+    return await app.database.read(
+        lambda session: profiles.list_profiles(
+            session, principal.project_id, run_id, attempt, cursor=cursor, limit=limit
+        )
+    )
+
+
+@router.get("/profiles/{profile_id}", response_model=api.ProfileLanes)
+async def get_profile(run_id: RunId, profile_id: ProfileId, principal: ReaderDep, app: AppDep) -> Response:
+    """What each device did in a traced call: operations by their begin, and the time of each kind."""
+    found = await app.database.read(
+        lambda session: profiles.get_lanes(session, principal.project_id, run_id, profile_id)
+    )
+    return in_pieces(found, "lanes")
+
+
+@router.get(
+    "/profiles/{profile_id}/file",
+    response_class=Response,
+    responses={200: {"content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}}}},
+)
+async def get_profile_file(run_id: RunId, profile_id: ProfileId, principal: ReaderDep, app: AppDep) -> Response:
+    """What jax.profiler wrote: a zip for `tensorboard --logdir` or xprof, in it a `.trace.json.gz` for Perfetto."""
+    file = await app.database.read(lambda session: profiles.get_file(session, principal.project_id, run_id, profile_id))
+    headers = {"Content-Security-Policy": _SANDBOX, "Content-Disposition": f'attachment; filename="{file.name}"'}
+    return cut(file.content, "application/zip", headers)
 
 
 @router.get("/gaps")

@@ -217,6 +217,43 @@ class Media(Base):
     content: Mapped[bytes] = mapped_column(deferred=True)
 
 
+class Profile(Base):
+    """A traced call of `strategy.run`. Times are means over the devices of its process, NULL where none are known."""
+
+    __tablename__ = "profile"
+    __table_args__ = (UniqueConstraint("member_id", "seq"), Index("ix_profile_run_id_step", "run_id", "step", "id"))
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    attempt_id: Mapped[str]
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"))
+    seq: Mapped[int]
+    nth: Mapped[int]
+    """As of `Media`, and `total_bytes`, of contents and files."""
+    total_bytes: Mapped[int]
+    rank: Mapped[int]
+    step: Mapped[int]
+    call: Mapped[int]
+    steps: Mapped[int]
+    span_ns: Mapped[int]
+    devices: Mapped[int]
+    """How many."""
+    computing_ns: Mapped[int | None]
+    collective_ns: Mapped[int | None]
+    both_ns: Mapped[int | None]
+    idle_ns: Mapped[int | None]
+    unmeasured: Mapped[str | None]
+    file_bytes: Mapped[int]
+    """Also of a file that is left out."""
+    file_left_out: Mapped[str | None]
+    traced_at: Mapped[int]
+    """By its host's clock."""
+    content: Mapped[bytes] = mapped_column(deferred=True)
+    """Compressed JSON: `devices` and `content` as in `profiles.TracedCall`."""
+    file: Mapped[bytes | None] = mapped_column(deferred=True)
+
+
 class NonFiniteRecord(Base):
     """The first reduction of a name, as one member saw it, whose result was NaN or infinite."""
 

@@ -1,11 +1,12 @@
 import { useQuery } from "@tanstack/react-query";
+import type { Gap } from "@/api/schema";
 import { Icon } from "@/components/ui/icons";
 import { gapSentence } from "./gaps";
 import { gapsQuery } from "./queries";
 
 interface GapNoteProps {
   runId: string;
-  what: "log" | "metrics" | "reduction" | "media";
+  what: Gap["what"];
 }
 
 /** Says what is missing from a view; nothing where it is whole. */

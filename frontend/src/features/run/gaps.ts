@@ -25,11 +25,12 @@ const RECORDS: Record<string, [one: string, many: string]> = {
   metrics: ["logged value", "logged values"],
   reduction: ["reduction", "reductions"],
   media: ["media value", "media values"],
+  profile: ["traced step", "traced steps"],
   spool: ["record of any kind", "records of any kind"],
 };
 
 /** What a view must own up to: what is lost of its own kind, and what was lost whatever it was. */
-export function gapSentence(lost: Lost, what: "log" | "metrics" | "reduction" | "media"): string | null {
+export function gapSentence(lost: Lost, what: Gap["what"]): string | null {
   const parts = ([what, "spool"] as const).flatMap((kind) => {
     const loss = lost.get(kind);
     return loss ? [kind === "log" ? lostOutput(loss) : lostRecords(kind, loss)] : [];

@@ -17,6 +17,7 @@ export const runKeys = {
   metricNames: (id: string) => ["metric names", id] as const,
   reductions: (id: string) => [...keys.run(id), "reductions"] as const,
   media: (id: string) => [...keys.run(id), "media"] as const,
+  profiles: (id: string) => [...keys.run(id), "profiles"] as const,
   checkpoints: (id: string) => [...keys.run(id), "checkpoints"] as const,
   gaps: (id: string) => [...keys.run(id), "gaps"] as const,
   /** A recorded reduction never changes, so no event asks for it again. */

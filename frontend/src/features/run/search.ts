@@ -64,7 +64,10 @@ export function logsSearch(search: Search) {
 export function timeSearch(search: Search) {
   const from = finiteNumber(search.from);
   const to = finiteNumber(search.to);
-  const is = from !== undefined && to !== undefined && from >= 0 && from < to;
-  /** What is enlarged, in seconds since the run was submitted. */
-  return optional({ from: is ? from : undefined, to: is ? to : undefined });
+  return optional({
+    /** What is enlarged, in seconds since the run was submitted. */
+    ...(from !== undefined && to !== undefined && from >= 0 && from < to && { from, to }),
+    /** Id of the profile that is drawn. */
+    trace: nonEmpty(search.trace),
+  });
 }

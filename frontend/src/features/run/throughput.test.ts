@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { formatFlops, formatStepTime, shareText } from "./throughput";
+import { formatFlops, formatStepTime, shareText, unmeasuredText } from "./throughput";
 
 describe("what share of the chip is used", () => {
   it("is told as a percentage, or why there is none", () => {
@@ -7,6 +7,14 @@ describe("what share of the chip is used", () => {
     expect(shareText(0, null)).toBe("0 %");
     expect(shareText(null, "chip")).toBe("not known for this chip");
     expect(shareText(null, "a reason of a later server")).toBe("not known");
+  });
+});
+
+describe("time in collectives", () => {
+  it("is said to be not measured, and why, where no trace has it", () => {
+    expect(unmeasuredText(null)).toBe("not measured: no step is traced");
+    expect(unmeasuredText("platform")).toBe("not measured: the platform tells no operations of devices");
+    expect(unmeasuredText("a reason of a later server")).toBe("not measured");
   });
 });
 

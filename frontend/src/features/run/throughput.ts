@@ -19,6 +19,20 @@ export function shareText(percent: number | null | undefined, unknown: string | 
   return UNKNOWN[unknown ?? ""] ?? "not known";
 }
 
+/** Why there are no times of a traced step. */
+const UNMEASURED: Record<string, string> = {
+  off: "not measured: no step is traced",
+  platform: "not measured: the platform tells no operations of devices",
+  long: "not measured: the step takes longer than is traced",
+  unreadable: "not measured: the trace could not be read",
+  pending: "not measured yet: no step was traced so far",
+  busy: "not measured: the program traces itself with jax.profiler",
+};
+
+export function unmeasuredText(reason: string | null | undefined): string {
+  return UNMEASURED[reason ?? "off"] ?? "not measured";
+}
+
 /** Three digits: `0.0421 %`, `4.31 %`, `41.2 %`. */
 function formatPercent(percent: number): string {
   return `${formatNumber(percent, 3)} %`;

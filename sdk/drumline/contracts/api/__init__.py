@@ -30,6 +30,7 @@ from drumline.contracts.api.ledger import Ledger, LedgerLine, LedgerPlace, Ledge
 from drumline.contracts.api.media import HistogramSteps, MediaEntry, MediaSeries, MediaValue
 from drumline.contracts.api.pages import MAX_PAGE, Page
 from drumline.contracts.api.plans import Plan, PlanComparison, PlanDifference, Probe
+from drumline.contracts.api.profiles import Profile, ProfileLanes
 from drumline.contracts.api.programs import (
     Bundle,
     BundleSource,
@@ -221,6 +222,8 @@ __all__ = [
     "Prediction",
     "PrincipalRef",
     "Probe",
+    "Profile",
+    "ProfileLanes",
     "ProgramEntrypoint",
     "ProgramParameter",
     "Progress",

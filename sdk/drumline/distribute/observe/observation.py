@@ -38,6 +38,7 @@ from drumline.distribute.observe import (
     VariableRecord,
 )
 from drumline.distribute.observe.non_finite import Watched, WatchedResult, WatchedStep
+from drumline.distribute.observe.traced import TraceObserver
 from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.indexed_slices import IndexedSlices
 from drumline.distribute.values.per_replica import REPLICA_AXIS, PerReplica, PerReplicaSlices
@@ -79,6 +80,7 @@ class Observation:
         #: Whoever wants to know of NaN and infinities, in every process of its own replicas.
         self._watcher: NonFiniteObserver | None = None
         self.comparer: ArgumentsObserver | None = None
+        self.tracer: TraceObserver | None = None
         self._every = 10
         self._placed_executor: str | None = None
         #: Do reductions outside of steps go to the observer? Those of sampled and of ragged steps do.
@@ -119,6 +121,7 @@ class Observation:
         self._watcher = observer if can_watch and isinstance(observer, NonFiniteObserver) else None
         self.comparer = observer if can_watch and isinstance(observer, ArgumentsObserver) else None
         self.wants_cost = isinstance(observer, CostObserver) and observer.wants_cost
+        self.tracer = observer if isinstance(observer, TraceObserver) else None
         over_processes = self._group.has_foreign_devices
         self._group.on_sent = observer.program_sent if over_processes and isinstance(observer, SentObserver) else None
         self._placed_executor = None
@@ -139,8 +142,7 @@ class Observation:
     def _tell_variable(self, variable: Variable) -> None:
         assert self.observer is not None
         once = variable.storage == "single"
-        every = itertools.chain.from_iterable(self._group.replica_devices)
-        home = (self._group.parameter_device,) if once else tuple(every)
+        home = (self._group.parameter_device,) if once else itertools.chain.from_iterable(self._group.replica_devices)
         self.observer.variable_created(
             VariableRecord(
                 name=variable.name,
@@ -219,8 +221,8 @@ class Observation:
         self._sample(is_ragged=is_ragged)
 
     def note_dispatch(self, cost: StepCost | None, held_ns: int) -> None:
-        """A program of the present step was sent, after it had waited so long for devices."""
-        self._cost = cost
+        """A program of the present step was sent, or nothing was, after it had waited so long for devices."""
+        self._cost = cost or self._cost
         self._held_ns += held_ns
 
     def _take_dispatch(self) -> tuple[int, StepCost | None]:
@@ -384,9 +386,7 @@ class Observation:
     def _report_placement(self, executor: str) -> None:
         assert self.observer is not None
         self._placed_executor = executor
-        replicas = tuple(
-            ReplicaPlacement(replica, devices) for replica, devices in enumerate(self._group.replica_devices)
-        )
+        replicas = tuple(ReplicaPlacement(*placed) for placed in enumerate(self._group.replica_devices))
         self.observer.placement(PlacementRecord(type(self._group).__name__, executor, replicas, (REPLICA_AXIS,)))
 
 

@@ -36,6 +36,7 @@ from drumline.distribute.running.donation import donated_leaves, refuse_reads
 from drumline.distribute.running.program_cache import BuiltStep, FunctionState, StepCache
 from drumline.distribute.running.run_options import RunOptions
 from drumline.distribute.running.staleness import refuse_stale
+from drumline.distribute.running.traced_call import call_step
 from drumline.distribute.tracing.arguments import StepArguments, flatten_arguments, repeat_arguments
 from drumline.distribute.tracing.known_trees import KnownTrees
 from drumline.distribute.tracing.program_record import describe_program, describe_step
@@ -159,7 +160,7 @@ class StepRunner:
 
     def _call(self, step: Any, arguments: StepArguments) -> Any:
         try:
-            results = step(arguments)
+            results = call_step(step, arguments, self._observation, self._owner)
         except Exception as error:
             self._raise_if_state_is_lost(error)
             raise
@@ -174,8 +175,7 @@ class StepRunner:
         observation.begin_step(self.step)
         dispatched_at = time.monotonic_ns()
         try:
-            built = self._find_or_build(called, fn, arguments, options)
-            step = built.step
+            step = self._find_or_build(called, fn, arguments, options).step
             observation.dispatch_step(step.name, is_ragged=arguments.is_ragged)
             return self._call(step, arguments)
         finally:

@@ -6,7 +6,7 @@ import { isTerminal } from "@/api/states";
 import { count, formatDuration, formatInteger, formatRate, secondsBetween } from "@/lib/format";
 import { useNow } from "@/lib/now";
 import { placementQuery, type SteadyRun } from "../queries";
-import { hasModel, shareText, type Throughput } from "../throughput";
+import { formatStepTime, hasModel, shareText, type Throughput, unmeasuredText } from "../throughput";
 
 /** Step of total as a ruler over the whole width, and the run's figures in one line under it. */
 export function Figures({ runId }: { runId: string }) {
@@ -49,7 +49,26 @@ function Shares({ throughput, ended }: { throughput: Throughput; ended: boolean 
       {typeof tokens === "number" && !ended && <Figure name="Tokens/s" value={formatRate(tokens)} />}
       {hasModel(throughput) && <Figure name="MFU" value={<Share percent={mfu} unknown={noMfu} />} />}
       <Figure name="HFU" value={<Share percent={hfu} unknown={noHfu} />} />
+      <Collectives throughput={throughput} />
     </>
+  );
+}
+
+/** From the newest step that was traced; nothing where none is to be. */
+function Collectives({ throughput: { sampled, sampled_unknown: unknown } }: { throughput: Throughput }) {
+  if (!sampled && !unknown) return null;
+  const text = sampled ? formatStepTime(sampled.collective_ms) : unmeasuredText(unknown).split(":")[0];
+  const title = sampled ? `of a step, sampled at step ${sampled.step}` : unmeasuredText(unknown);
+  return (
+    <Figure
+      name="In collectives"
+      value={
+        <span className={sampled ? "" : "text-muted"} title={title}>
+          {text}
+          {sampled && <span className="text-muted"> sampled</span>}
+        </span>
+      }
+    />
   );
 }
 

@@ -1,6 +1,7 @@
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import { api, body } from "@/api/client";
 import { keys } from "@/api/queries";
+import { runKeys } from "../queries";
 
 /** Workers tell their time in stretches of a second and more. */
 const AGAIN_MS = 3_000;
@@ -37,4 +38,40 @@ export function lanesQuery(id: string, seen: Seen, ended: boolean) {
     placeholderData: (previous) => previous,
     refetchInterval: ended ? false : AGAIN_MS,
   });
+}
+
+/** Traced steps, the newest first; events of the run ask for them again. */
+export function profilesQuery(id: string) {
+  return infiniteQueryOptions({
+    queryKey: [...runKeys.profiles(id), "list"] as const,
+    initialPageParam: undefined as string | undefined,
+    queryFn: ({ pageParam, signal }) =>
+      body(
+        api.GET("/api/v1/runs/{run_id}/profiles", {
+          params: { path: { run_id: id }, query: { cursor: pageParam, limit: 100 } },
+          signal,
+        }),
+      ),
+    getNextPageParam: (page) => page.next ?? undefined,
+    placeholderData: (previous) => previous,
+  });
+}
+
+/** One traced step with its lanes, which never change. */
+export function profileQuery(id: string, profile: string) {
+  return queryOptions({
+    queryKey: ["profile", id, profile] as const,
+    staleTime: Number.POSITIVE_INFINITY,
+    queryFn: ({ signal }) =>
+      body(
+        api.GET("/api/v1/runs/{run_id}/profiles/{profile_id}", {
+          params: { path: { run_id: id, profile_id: profile } },
+          signal,
+        }),
+      ),
+  });
+}
+
+export function fileAddress(id: string, profile: string): string {
+  return `/api/v1/runs/${encodeURIComponent(id)}/profiles/${encodeURIComponent(profile)}/file`;
 }

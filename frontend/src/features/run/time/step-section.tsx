@@ -3,8 +3,15 @@ import type { ReactNode } from "react";
 import { runQuery } from "@/api/queries";
 import type { Run } from "@/api/schema";
 import { Section } from "@/components/ui/section";
-import { formatRate } from "@/lib/format";
-import { formatFlops, formatStepTime, hasModel, shareText, type Throughput } from "../throughput";
+import { formatInteger, formatRate } from "@/lib/format";
+import {
+  formatFlops,
+  formatStepTime,
+  hasModel,
+  shareText,
+  type Throughput,
+  unmeasuredText,
+} from "../throughput";
 
 /** What one step takes and what that is of: the figures of the header, with where they come from. */
 export function StepSection({ runId, ended }: { runId: string; ended: boolean }) {
@@ -17,6 +24,7 @@ export function StepSection({ runId, ended }: { runId: string; ended: boolean })
         data-testid="step"
       >
         <Times throughput={progress.throughput} />
+        <Sampled throughput={progress.throughput} />
         <Rates progress={progress} throughput={progress.throughput} />
       </dl>
     </Section>
@@ -38,6 +46,29 @@ function Times({ throughput }: { throughput: Throughput }) {
       <Fact name="Input wait" note="for a distributed dataset" value={formatStepTime(input)} />
       <Fact name="Dispatch" note="within strategy.run" value={formatStepTime(dispatch)} />
       <Fact name="The rest" note="devices, and the program's own code" value={formatStepTime(rest)} />
+    </>
+  );
+}
+
+/** What devices do in a step, from the newest that was traced. */
+function Sampled({ throughput: { sampled, sampled_unknown: unknown } }: { throughput: Throughput }) {
+  if (!sampled) return <Fact name="In collectives" value={unmeasuredText(unknown)} />;
+  const whole = `${formatStepTime(sampled.span_ms)}, sampled at step ${formatInteger(sampled.step)}`;
+  return (
+    <>
+      <Fact
+        name="In collectives"
+        note={`of ${whole}, mean of devices`}
+        value={formatStepTime(sampled.collective_ms)}
+      />
+      <Fact
+        name="Devices compute"
+        note={
+          sampled.both_ms > 0 ? `of it ${formatStepTime(sampled.both_ms)} beside collectives` : `of ${whole}`
+        }
+        value={formatStepTime(sampled.computing_ms)}
+      />
+      <Fact name="Devices idle" note={`of ${whole}`} value={formatStepTime(sampled.idle_ms)} />
     </>
   );
 }

@@ -12,6 +12,7 @@ import { runEndedQuery } from "../queries";
 import { ledgerQuery } from "./queries";
 import { StepSection } from "./step-section";
 import { Timeline } from "./timeline";
+import { TracedSteps } from "./traced-steps";
 
 const route = getRouteApi("/runs/$runId/time");
 
@@ -37,6 +38,7 @@ export function TimeTab() {
       <Totals ended={ended} ledger={ledger.data} />
       <StepSection ended={ended} runId={runId} />
       <Timeline ended={ended} runId={runId} total={ledger.data.wall_s} />
+      <TracedSteps ended={ended} runId={runId} />
       {ledger.data.places.filter((place) => place.host).length > 1 && <Places ledger={ledger.data} />}
     </div>
   );

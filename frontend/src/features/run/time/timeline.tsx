@@ -1,6 +1,6 @@
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { getRouteApi, useNavigate } from "@tanstack/react-router";
-import { type KeyboardEvent, type PointerEvent, useMemo, useRef, useState } from "react";
+import { useMemo, useState } from "react";
 import type { TimeLane, TimePiece } from "@/api/schema";
 import { colorOf, NAMES } from "@/components/ledger/names";
 import { Legend } from "@/components/ledger/time-bar";
@@ -8,13 +8,12 @@ import { Button } from "@/components/ui/button";
 import { Section } from "@/components/ui/section";
 import { ErrorState, SkeletonRows } from "@/components/ui/view-states";
 import { formatDuration } from "@/lib/format";
+import { GRID, Lane, Ticks } from "./lane";
 import { attemptsOf, blocksOf, pieceAt, type Range, sentenceOf, ticksOf, within, zoomed } from "./model";
 import { lanesQuery } from "./queries";
 
 const route = getRouteApi("/runs/$runId/time");
 const TICKS = 6;
-/** A press that moves less than this share of the width chooses nothing. */
-const LEAST_DRAG = 0.005;
 
 interface TimelineProps {
   runId: string;
@@ -30,7 +29,11 @@ export function Timeline({ runId, total, ended }: TimelineProps) {
   const lanes = pages.data?.pages.flatMap((page) => page.items) ?? [];
   const range = { from: from ?? 0, to: Math.max(to ?? total, (from ?? 0) + 0.01) };
   const show = (seen: Range | undefined) =>
-    void navigate({ search: { from: seen?.from, to: seen?.to }, replace: true });
+    void navigate({
+      search: (old) => ({ ...old, from: seen?.from, to: seen?.to }),
+      replace: true,
+      resetScroll: false,
+    });
   const zoom = (factor: number) => show(zoomed(range, factor, total));
   return (
     <Section
@@ -86,8 +89,6 @@ interface Cursor {
   at: number;
 }
 
-const GRID = "grid grid-cols-[3.5rem_minmax(0,1fr)] gap-x-3";
-
 function Lanes({ lanes, range, onRange }: LanesProps) {
   const [cursor, setCursor] = useState<Cursor>();
   const used = useMemo(() => namesOf(lanes), [lanes]);
@@ -120,7 +121,7 @@ function Lanes({ lanes, range, onRange }: LanesProps) {
       </div>
       <div className="space-y-1">
         {lanes.map((each) => (
-          <Lane
+          <PieceLane
             cursor={each.rank === cursor?.rank ? cursor.at : undefined}
             key={each.rank}
             lane={each}
@@ -130,20 +131,7 @@ function Lanes({ lanes, range, onRange }: LanesProps) {
           />
         ))}
       </div>
-      <div className={`${GRID} pb-3 text-2xs text-muted`}>
-        <span />
-        <div className="relative h-5 overflow-hidden">
-          {ticksOf(range, TICKS).map((at) => (
-            <span
-              className="absolute top-0 whitespace-nowrap border-line-strong border-l pt-1 pl-1"
-              key={at}
-              style={{ left: place(at) }}
-            >
-              {formatDuration(at)}
-            </span>
-          ))}
-        </div>
-      </div>
+      <Ticks format={formatDuration} range={range} ticks={ticksOf(range, TICKS)} />
       <Legend names={used} />
     </div>
   );
@@ -154,7 +142,7 @@ function namesOf(lanes: readonly TimeLane[]) {
   return NAMES.filter((name) => used.has(name));
 }
 
-interface LaneProps {
+interface PieceLaneProps {
   lane: TimeLane;
   range: Range;
   cursor: number | undefined;
@@ -162,70 +150,30 @@ interface LaneProps {
   onRange: (range: Range) => void;
 }
 
-function Lane({ lane, range, cursor, onCursor, onRange }: LaneProps) {
-  const box = useRef<HTMLDivElement>(null);
-  const [drag, setDrag] = useState<Range>();
-  const span = range.to - range.from;
-  const momentOf = (event: PointerEvent) => {
-    const { left, width } = (box.current as HTMLDivElement).getBoundingClientRect();
-    return range.from + span * Math.min(1, Math.max(0, (event.clientX - left) / width));
-  };
-  const at = cursor ?? range.from;
+function PieceLane({ lane, range: { from, to }, cursor, onCursor, onRange }: PieceLaneProps) {
+  const blocks = useMemo(
+    () =>
+      blocksOf(lane.pieces, { from, to }).map(({ name, ...block }) => ({
+        ...block,
+        key: `${block.x} ${name}`,
+        fill: colorOf(name),
+      })),
+    [lane.pieces, from, to],
+  );
+  const at = cursor ?? from;
   const piece = pieceAt(lane.pieces, at);
-  const onKeyDown = (event: KeyboardEvent) => {
-    const next = neighbour(lane.pieces, at, event.key);
-    if (!next) return;
-    event.preventDefault();
-    onCursor(next.begin_s);
-  };
   return (
-    <div className={GRID}>
-      <span className="self-center truncate text-muted text-xs">rank {lane.rank}</span>
-      <div
-        aria-label={`Time of rank ${lane.rank}`}
-        aria-valuemax={range.to}
-        aria-valuemin={range.from}
-        aria-valuenow={at}
-        aria-valuetext={piece ? sentenceOf(piece) : "nothing"}
-        className="relative h-7 cursor-crosshair touch-pan-y select-none bg-surface"
-        onKeyDown={onKeyDown}
-        onPointerCancel={() => setDrag(undefined)}
-        onPointerDown={(event) => {
-          event.currentTarget.setPointerCapture(event.pointerId);
-          setDrag({ from: momentOf(event), to: momentOf(event) });
-        }}
-        onPointerMove={(event) => {
-          const moment = momentOf(event);
-          onCursor(moment);
-          if (drag) setDrag({ ...drag, to: moment });
-        }}
-        onPointerUp={() => {
-          if (drag && Math.abs(drag.to - drag.from) > LEAST_DRAG * span)
-            onRange({ from: Math.min(drag.from, drag.to), to: Math.max(drag.from, drag.to) });
-          setDrag(undefined);
-        }}
-        ref={box}
-        role="slider"
-        tabIndex={0}
-      >
-        <Blocks pieces={lane.pieces} range={range} />
-        {cursor !== undefined && cursor >= range.from && cursor <= range.to && (
-          <span
-            className="pointer-events-none absolute inset-y-0 w-px bg-text"
-            style={{ left: `${(100 * (cursor - range.from)) / span}%` }}
-          />
-        )}
-        {drag && (
-          <span
-            className="pointer-events-none absolute inset-y-0 border border-text bg-text/20"
-            style={{
-              left: `${(100 * (Math.min(drag.from, drag.to) - range.from)) / span}%`,
-              width: `${(100 * Math.abs(drag.to - drag.from)) / span}%`,
-            }}
-          />
-        )}
-      </div>
-    </div>
+    <Lane
+      blocks={blocks}
+      cursor={cursor}
+      label={`Time of rank ${lane.rank}`}
+      name={`rank ${lane.rank}`}
+      next={(key) => neighbour(lane.pieces, at, key)?.begin_s}
+      onCursor={onCursor}
+      onRange={onRange}
+      range={{ from, to }}
+      valueText={piece ? sentenceOf(piece) : "nothing"}
+    />
   );
 }
 
@@ -236,31 +184,4 @@ function neighbour(pieces: readonly TimePiece[], at: number, key: string): TimeP
   if (key === "ArrowLeft") return pieces[here - 1];
   if (key === "Home") return pieces[0];
   return key === "End" ? pieces.at(-1) : undefined;
-}
-
-const HIGH = 100;
-const WIDE = 10_000;
-
-function Blocks({ pieces, range: { from, to } }: { pieces: readonly TimePiece[]; range: Range }) {
-  const blocks = useMemo(() => blocksOf(pieces, { from, to }), [pieces, from, to]);
-  return (
-    <svg
-      aria-hidden
-      className="absolute inset-0 size-full"
-      preserveAspectRatio="none"
-      shapeRendering="crispEdges"
-      viewBox={`0 0 ${WIDE} ${HIGH}`}
-    >
-      {blocks.map((block) => (
-        <rect
-          height={block.height * HIGH}
-          key={`${block.x} ${block.name}`}
-          style={{ fill: colorOf(block.name) }}
-          width={block.width * WIDE}
-          x={block.x * WIDE}
-          y={block.y * HIGH}
-        />
-      ))}
-    </svg>
-  );
 }

@@ -1,0 +1,79 @@
+"""Traced steps: stored with their files, listed with the newest first, read lane by lane, within bounds."""
+
+import base64
+from typing import Any
+
+import pytest
+
+from drumline import Client
+from drumline.contracts import api
+from drumline.contracts.profiles import MAX_PROFILES
+from drumline.errors import RunError
+from drumline_server.telemetry import profiles
+from drumline_server.telemetry.gaps import list_gaps
+from support.core import Core, Member
+from support.edge import EdgeServer
+
+pytestmark = pytest.mark.both_databases
+
+
+def running(core: Core, **changes: Any) -> Member:
+    worker = core.add_worker("alpha")
+    core.submit(resources={"replicas": 2}, **changes)
+    core.schedule()
+    return worker.take().start()
+
+
+def traced(member: Member, step: int, **changes: Any) -> Any:
+    """An event of two devices, of which one waits in a collective for the other."""
+    first, second = [each.device for each in member.claimed.devices][:2]
+    times = [(first, 600, 300, 100, 200), (second, 800, 200, 0, 0)]
+    names = ("device", "computing_ns", "collective_ns", "both_ns", "idle_ns")
+    devices = [dict(zip(names, each, strict=True)) | {"operations": 2} for each in times]
+    lane = {"begins_ns": [0, 700], "durations_ns": [600, 300], "operations": [0, 1]}
+    content = {
+        "operations": [{"name": "dot.3", "is_collective": False}, {"name": "psum.7", "is_collective": True}],
+        "lanes": [{"device": first, **lane}, {"device": second, **lane}],
+        "left_out": 5,
+    }
+    fields = {"call": step, "span_ns": 1_000, "devices": devices, "content": content, **changes}
+    return member.event("profile", step=step, **fields)
+
+
+def listed(core: Core, run: str, **page: Any) -> api.Page[api.Profile]:
+    wanted: dict[str, Any] = {"cursor": None, "limit": 100, **page}
+    return core.read(lambda session: profiles.list_profiles(session, core.project_id, run, None, **wanted))
+
+
+def test_a_traced_step_is_read_back_with_its_lanes_and_its_file(server: EdgeServer, tmp_path: Any) -> None:
+    core = server.core
+    member = running(core, job={"record": {"profile_every": 5}})
+    zipped = b"PK\x03\x04 of jax.profiler"
+    member.send(traced(member, 4, file=base64.b64encode(zipped).decode(), file_bytes=len(zipped)))
+    member.send(traced(member, 9, file_left_out="large", file_bytes=9_999_999))
+    assert (member.claimed.profile_every, member.claimed.record.profile_every) == (5, None)
+    with Client(server.url, server.admin_token) as client:
+        newest, oldest = client.get(member.claimed.run).profiles()
+        assert (newest.step, oldest.step, oldest.details.devices) == (9, 4, 2)
+        told = oldest.details
+        assert (told.computing_ns, told.collective_ns, told.both_ns, told.idle_ns) == (700, 250, 50, 100)
+        lanes = oldest.lanes()
+        assert [lanes.operations[number].is_collective for number in lanes.lanes[0].operations] == [False, True]
+        assert [each.idle_ns for each in lanes.times] == [200, 0]
+        assert lanes.left_out == 5
+        oldest.save(tmp_path / oldest.file_name)
+        assert (tmp_path / oldest.file_name).read_bytes() == zipped
+        with pytest.raises(RunError, match="step 9 are not kept: larger than 512 KiB"):
+            newest.save(tmp_path / "none")
+
+
+def test_more_traces_than_a_process_may_have_are_a_gap_and_all_others_are_listed_page_by_page(core: Core) -> None:
+    member = running(core)
+    member.send(*(traced(member, step) for step in range(MAX_PROFILES + 3)))
+    run, project = member.claimed.run, core.project_id
+    (gap,) = core.read(lambda session: list_gaps(session, project, run, None, cursor=None, limit=9)).items
+    assert (gap.what, gap.count) == ("profile", 3)
+    first = listed(core, run, limit=60)
+    rest = listed(core, run, cursor=first.next, limit=60)
+    assert [one.step for one in (*first.items, *rest.items)] == [*reversed(range(MAX_PROFILES))]
+    assert rest.next is None
