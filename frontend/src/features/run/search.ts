@@ -58,6 +58,9 @@ export function logsSearch(search: Search) {
     /** The least grave level that is looked for. */
     level: oneOf(search.level, LEVELS),
     stream: oneOf(search.stream, STREAMS),
+    /** Lines written from then, and until then. */
+    since: nonEmpty(search.since),
+    until: nonEmpty(search.until),
   });
 }
 

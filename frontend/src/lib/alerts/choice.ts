@@ -2,7 +2,6 @@
 import { useSyncExternalStore } from "react";
 
 const STORAGE_KEY = "drumline.alerts";
-const watchers = new Set<() => void>();
 
 export function setBrowserAlerts(on: boolean): void {
   try {
@@ -11,7 +10,7 @@ export function setBrowserAlerts(on: boolean): void {
   } catch {
     // Without storage nothing can be chosen.
   }
-  for (const watcher of [...watchers]) watcher();
+  window.dispatchEvent(new Event("storage")); // the browser tells the other tabs only
 }
 
 export function useBrowserAlerts(): boolean {
@@ -27,10 +26,6 @@ function read(): boolean {
 }
 
 function watch(watcher: () => void): () => void {
-  watchers.add(watcher);
   window.addEventListener("storage", watcher);
-  return () => {
-    watchers.delete(watcher);
-    window.removeEventListener("storage", watcher);
-  };
+  return () => window.removeEventListener("storage", watcher);
 }

@@ -10,6 +10,7 @@ import type { LogLevel, LogStream } from "../queries";
 import type { LogBuffer } from "./buffer";
 import { MemberSelect } from "./member-select";
 import { foundText, type LogSearch } from "./search";
+import { TimeFields } from "./time-fields";
 import { looksFor, useSearch } from "./use-search";
 
 const route = getRouteApi("/runs/$runId/logs");
@@ -27,6 +28,9 @@ interface LogToolbarProps {
   regex: boolean;
   level: LogLevel | undefined;
   stream: LogStream | undefined;
+  /** Only lines written from then, and until then. */
+  since: string | undefined;
+  until: string | undefined;
   /** Whose output is shown, as far as it is known. */
   shown: string | null;
   goTo: (line: number) => void;
@@ -87,9 +91,13 @@ const STREAMS = [
   { value: "system", label: "Drumline's own" },
 ] as const;
 
-function Find({ buffer, runId, shown, find, regex, level, stream, goTo }: LogToolbarProps) {
+function Find(props: LogToolbarProps) {
+  const { buffer, runId, shown, find, regex, level, stream, since, until, goTo } = props;
   const navigate = route.useNavigate();
-  const search = useSearch({ runId, member: shown, find, regex, level, stream }, buffer.endByte);
+  const search = useSearch(
+    { runId, member: shown, find, regex, level, stream, since, until },
+    buffer.endByte,
+  );
   const [at, setAt] = useState(-1);
   const hits = search?.hits ?? [];
   const move = (by: number) => {
@@ -98,7 +106,7 @@ function Find({ buffer, runId, shown, find, regex, level, stream, goTo }: LogToo
     setAt(next);
     goTo(hits[next] ?? 1);
   };
-  const narrow = (change: { level?: LogLevel | undefined; stream?: LogStream | undefined }) => {
+  const narrow = (change: Partial<Pick<LogToolbarProps, "level" | "stream" | "since" | "until">>) => {
     setAt(-1);
     void navigate({
       search: (old) => ({ ...old, ...change }),
@@ -163,7 +171,8 @@ function Find({ buffer, runId, shown, find, regex, level, stream, goTo }: LogToo
         onChange={(next) => narrow({ stream: next === ANY ? undefined : (next as LogStream) })}
         value={stream ?? ANY}
       />
-      {looksFor({ find, level, stream }) && (
+      <TimeFields onChange={narrow} since={since} until={until} />
+      {looksFor({ find, level, stream, since, until }) && (
         <>
           <Found at={at} search={search} />
           <IconButton disabled={hits.length === 0} label="Previous match" onClick={() => move(-1)}>

@@ -6,6 +6,7 @@ import { EmptyState, ErrorState, SkeletonRows, StaleBanner } from "@/components/
 import { GapNote } from "../gap-note";
 import type { SteadyRun } from "../queries";
 import { LineWindow } from "./line-window";
+import { momentOf } from "./local-time";
 import { LogToolbar } from "./log-toolbar";
 import { extendRange, formatRange, type LineRange, parseRange } from "./range";
 import { SelectionBar } from "./selection-bar";
@@ -21,7 +22,9 @@ interface LogViewerProps {
 }
 
 export function LogViewer({ run, attempts, attempt, member }: LogViewerProps) {
-  const { wrap = false, find = "", regex = false, level, stream } = route.useSearch();
+  const { wrap = false, find = "", regex = false, level, stream, ...time } = route.useSearch();
+  const since = momentOf(time.since);
+  const until = momentOf(time.until);
   const navigate = route.useNavigate();
   const hash = useLocation({ select: (location) => location.hash });
   const range = parseRange(hash);
@@ -64,7 +67,9 @@ export function LogViewer({ run, attempts, attempt, member }: LogViewerProps) {
         revision={revision}
         runId={run.id}
         shown={loader.member}
+        since={since}
         stream={stream}
+        until={until}
         wrap={wrap}
       />
       {loader.buffer.lineCount === 0 ? (
