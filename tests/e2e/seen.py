@@ -97,6 +97,13 @@ def assert_logs(page: Page, run: Run) -> None:
     assert "epoch 20/20: loss" in text
     page.goto(f"{run.url}/logs")
     expect(page.get_by_text("epoch 20/20: loss")).to_be_visible(timeout=TIMEOUT_MS)
+    found = page.get_by_test_id("log-found")
+    page.get_by_role("button", name="Time", exact=True).click()
+    page.get_by_label("Written from").fill("2020-01-01T00:00:00")
+    expect(found).to_have_attribute("data-state", "done", timeout=TIMEOUT_MS)
+    expect(found).not_to_contain_text("not found")
+    page.get_by_label("Written until").fill("2020-01-02T00:00:00")
+    expect(found).to_contain_text("not found in", timeout=TIMEOUT_MS)
 
 
 def _numbers(text: str | None) -> list[float]:
