@@ -195,6 +195,11 @@ function DeviceLanes({ profile, runId }: { profile: ProfileLanes; runId: string 
             {count(profile.left_out, "operation")} of the shortest not drawn
           </span>
         )}
+        {profile.devices_left_out > 0 && (
+          <span className="text-muted text-xs">
+            {count(profile.devices_left_out, "more device")} neither drawn nor counted
+          </span>
+        )}
       </div>
     </div>
   );
