@@ -1,18 +1,16 @@
 """Programs as forks of a process that has their imports, which take seconds of a processor each time.
 
 `fork_drumline` does what the command line of the same words does, from `main` on, with descriptors, environment and
-session of its own; launchers and Celery children start as ever. Tests of `drumline up`, of the demo and of the command
-line start interpreters. `Programs` does what `python FILE FLAGS` does; JAX has started no backend in what it forks.
+session of its own. The first launcher and the first Celery child of a worker are forks too (`nursery.py`); those that
+take their place later are interpreters, as are all that tests of `drumline up`, of the demo and of the command line
+start. `Programs` does what `python FILE FLAGS` does; JAX has started no backend in what it forks.
 """
 
 import atexit
-import fcntl
 import functools
-import importlib
 import itertools
 import json
 import os
-import runpy
 import select
 import signal
 import socket
@@ -25,7 +23,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 _MOST_BYTES = 1 << 20
-_MOST_FDS = 16
+_SCRIPT = Path(__file__).with_name("nursery.py").resolve()
 
 
 @dataclass(eq=False)
@@ -66,16 +64,19 @@ def fork_drumline(
     output: int,
     environment: Mapping[str, str] | None = None,
     pass_fds: Sequence[int] = (),
+    spares: bool = True,
 ) -> Fork:
     """Starts `drumline ARGUMENTS` in a session of its own, at work in `directory`; `environment` is added to ours.
 
     Its stdout and stderr go to `output`; of the descriptors of this process it has `pass_fds`, by the same numbers.
+    Without `spares` a worker starts interpreters only: for what the kernel tells of a process since its start.
     """
     nursery = _nursery()
     request = {
         "arguments": ["drumline", *arguments],
         "environment": {**os.environ, **(environment or {})},
         "directory": str(directory.resolve()),
+        "spares": spares and list(arguments[:2]) == ["worker", "run"],
     }
     return Fork(nursery.ask({**request, "fds": [1, 2, *pass_fds]}, [output, output, *pass_fds]), nursery)
 
@@ -91,6 +92,7 @@ class Program:
             "arguments": [str(file), *flags],
             "environment": {**os.environ},
             "directory": str(Path.cwd()),
+            "spares": False,
             "fds": [1, 2],
         }
         with errors.open("wb") as sink:
@@ -146,14 +148,14 @@ class Programs:
 
 
 class _Nursery:
-    """The process that forks, seen from a test: `drumline`, or programs that have `imports`."""
+    """The process that forks (`nursery.py`), seen from a test: `drumline`, or programs that have `imports`."""
 
     def __init__(self, imports: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> None:
         self._turn = threading.Lock()
         """One question and its answer at a time: tests start servers in threads."""
         self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MOST_BYTES)
-        command = [sys.executable, "-P", str(Path(__file__).resolve()), str(theirs.fileno()), *imports]
+        command = [sys.executable, "-P", str(_SCRIPT), str(theirs.fileno()), *imports]
         self._process = subprocess.Popen(
             command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env={**os.environ, **(environment or {})}
         )
@@ -185,66 +187,6 @@ def _nursery() -> _Nursery:
 
 @functools.cache
 def _make_nursery() -> _Nursery:
-    nursery = _Nursery()
+    nursery = _Nursery(environment={"OPENBLAS_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"})  # as a launcher has
     atexit.register(nursery.close)
     return nursery
-
-
-def _serve(link: socket.socket) -> None:
-    """Forks until the test's process is gone. Returns in the forks, ready for their `main`."""
-    while True:
-        message, fds, _, _ = socket.recv_fds(link, _MOST_BYTES, _MOST_FDS)
-        if not message:
-            sys.exit()
-        request = json.loads(message)
-        if "reap" in request:
-            _, status = os.waitpid(request["reap"], 0)
-            link.send(str(os.waitstatus_to_exitcode(status)).encode())
-            continue
-        pid = os.fork()
-        if pid == 0:
-            link.close()
-            _become(request, fds)
-            return
-        for fd in fds:
-            os.close(fd)
-        link.send(str(pid).encode())
-
-
-def _become(request: Mapping[str, Any], fds: Sequence[int]) -> None:
-    os.setsid()
-    os.chdir(request["directory"])
-    os.environ.clear()
-    os.environ.update(request["environment"])
-    above = max(request["fds"]) + 1
-    safe = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in fds]
-    for fd in fds:
-        os.close(fd)
-    for fd, number in zip(safe, request["fds"], strict=True):
-        os.dup2(fd, number)
-        os.close(fd)
-    sys.argv[:] = request["arguments"]
-
-
-_OF_DRUMLINE = (
-    "drumline_server.app.serve",
-    "drumline_server.cli",
-    "drumline_worker.agent.agent",
-    "drumline_worker.agent.reports",
-    "drumline_worker.cli",
-    "drumline.cli.main",
-)
-
-
-if __name__ == "__main__":
-    from drumline._preload import without_collection
-
-    _, _link, *_programs = sys.argv
-    with without_collection():
-        for _name in _programs or _OF_DRUMLINE:
-            importlib.import_module(_name)
-    _serve(socket.socket(fileno=int(_link)))
-    if _programs:
-        runpy.run_path(sys.argv[0], run_name="__main__")
-    else:
-        sys.modules["drumline.cli.main"].main()

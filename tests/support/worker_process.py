@@ -25,6 +25,8 @@ class WorkerProcess:
     data_dir: Path
     cpu_devices: int = 4
     environment: dict[str, str] = field(default_factory=dict)
+    spares: bool = True
+    """Whether its first launcher and Celery child are forks of what has their imports."""
     process: Fork | None = None
     parent_pipe: int = -1
 
@@ -41,7 +43,7 @@ class WorkerProcess:
                     "--name", "test-host", "--cpu-devices", str(self.cpu_devices),
                     "--enroll-token-file", str(token_file), "--parent-fd", str(theirs),
                 ],
-                output=sink.fileno(), pass_fds=[theirs], directory=self.data_dir,
+                output=sink.fileno(), pass_fds=[theirs], directory=self.data_dir, spares=self.spares,
                 environment={"DRUMLINE_TEST_SECRET": SECRET, **self.environment},
             )  # fmt: skip
         os.close(theirs)
@@ -103,9 +105,9 @@ class WorkerProcess:
 
 
 @contextmanager
-def running_worker(server: WorkerServer, data_dir: Path) -> Iterator[WorkerProcess]:
+def running_worker(server: WorkerServer, data_dir: Path, *, spares: bool = True) -> Iterator[WorkerProcess]:
     """A worker that has registered; nothing of it may be left after the block."""
-    worker = WorkerProcess(server, data_dir)
+    worker = WorkerProcess(server, data_dir, spares=spares)
     worker.start()
     worker.wait_registered()
     yield worker

@@ -17,8 +17,11 @@ def server() -> Iterator[WorkerServer]:
 
 @pytest.fixture(scope="session")
 def worker(server: WorkerServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
-    """One worker for all tests that leave it alive: members of other tests don't bother it."""
-    with running_worker(server, tmp_path_factory.mktemp("host") / "worker") as worker:
+    """One worker for all tests that leave it alive: members of other tests don't bother it.
+
+    Without spares, as its programs look at what the kernel says of them.
+    """
+    with running_worker(server, tmp_path_factory.mktemp("host") / "worker", spares=False) as worker:
         yield worker
 
 

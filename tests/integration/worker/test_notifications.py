@@ -96,7 +96,7 @@ def server(broker: Broker) -> Iterator[WorkerServer]:
 @pytest.fixture(scope="module")
 def worker(server: WorkerServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
     """A worker whose server has a broker."""
-    with running_worker(server, tmp_path_factory.mktemp("host") / "worker") as worker:
+    with running_worker(server, tmp_path_factory.mktemp("host") / "worker", spares=False) as worker:
         yield worker
 
 

@@ -20,8 +20,9 @@ from support.worker_server import WorkerServer
 
 STEPS = 30
 DOOMED = STEPS - 3
-"""The step in which an attempt that is to be killed waits for it, if it comes so far."""
+"""The step after which an attempt that is to be killed waits for it, if it comes so far."""
 PROGRAM = """
+import os
 import time
 
 import jax.numpy as jnp
@@ -48,7 +49,9 @@ def main(run, *, pause_s: float = 0.02, waits_at: int = -1):
         run.strategy.reduce("mean", out, axis=0, name="out")
         run.log(step=number, w=w.value)
         run.checkpoint(state, step=number)
-        time.sleep(600 if number == waits_at else pause_s)
+        while number == waits_at and not os.path.exists("go"):
+            time.sleep(0.02)
+        time.sleep(pause_s)
     return float(w.value)
 """
 STRATEGIES: dict[str, tuple[StrategySpec, int]] = {
@@ -244,7 +247,10 @@ def test_files_of_old_checkpoints_go_once_newer_ones_are_registered(
 ) -> None:
     attempts = Attempts(server, worker, "one_device", every_steps=2)
     attempts.kill_at(attempts.start(waits_at=DOOMED), 8)
-    complete(attempts, attempts.start(pause_s=0.2))  # what is registered is told the program between two saves
+    second = attempts.start(pause_s=0.2, waits_at=STEPS - 5)
+    server.wait(lambda: len(second.of_kind("checkpoint")) >= 3, "three saves of the second attempt")
+    (worker.run_directory(second) / "scratch" / "go").touch()
+    complete(attempts, second)  # what is registered is told the program before it saves for the last time
     fences = {key.fence for key in attempts.store.list_committed()}
     registered = [CheckpointKey(point.fence, point.step) for point in attempts.registered()]
     assert fences == {2}
