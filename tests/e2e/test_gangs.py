@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, expect
 
 from drumline import Client, Run
 from drumline.contracts.spec import Limits, MirroredSpec, Retries
-from e2e.seen import connect
+from e2e.pages import open_settled, signed_in
+from e2e.seen import TIMEOUT_MS, connect
 from support.deployment import DRUMLINE, QUICKER, Deployment
 from support.hosts import ExtraHost
 from support.processes import living, wait_until
@@ -155,7 +157,7 @@ def test_one_strategy_computes_over_two_hosts(client: Client, programs: Programs
 
 
 def test_the_member_that_the_others_wait_for_is_named_while_the_run_is_live(
-    hosts: tuple[Deployment, list[ExtraHost]], client: Client, programs: Programs, tmp_path: Path
+    hosts: tuple[Deployment, list[ExtraHost]], client: Client, programs: Programs, browser: Browser, tmp_path: Path
 ) -> None:
     until = tmp_path / "over"
     run = client.submit(programs.write("late", LATE), replicas=4, strategy=GANG, parameters={"until": str(until)})
@@ -163,17 +165,23 @@ def test_the_member_that_the_others_wait_for_is_named_while_the_run_is_live(
     live = run.arrivals()
     command, environment = [str(DRUMLINE), "arrivals", run.id], hosts[0].environment
     told = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    with signed_in(browser, hosts[0]) as page:
+        open_settled(page, f"{run.url}/placement")
+        shown = page.get_by_test_id("arrival").filter(has_text="straggler: comes last")
+        expect(shown).to_contain_text("rank 1", timeout=TIMEOUT_MS)
+        expect(page.get_by_test_id("straggler")).to_contain_text("(rank 1) comes last", timeout=TIMEOUT_MS)
     until.touch()
 
     assert run.wait(timeout=END_S).state == "SUCCEEDED", output(run)
     assert run.progress.straggler is not None
-    assert (run.progress.straggler.rank, run.progress.straggler.host_name) == (1, "beta")
+    late_host = run.details.hosts[1]
+    assert (run.progress.straggler.rank, run.progress.straggler.host_name) == (1, late_host)
     (punctual, late) = [member.median for member in live.members]
     assert punctual is not None
     assert late is not None
     assert late.own_code_ms > 30 > late.wait_ms
     assert punctual.wait_ms > 30
-    assert "rank 1 on beta came last in" in told.stdout, told.stderr
+    assert f"rank 1 on {late_host} came last in" in told.stdout, told.stderr
 
 
 def test_a_checkpoint_over_two_hosts_without_one_store_says_what_to_do_instead(

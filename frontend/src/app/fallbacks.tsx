@@ -15,9 +15,7 @@ export function NotFound() {
   return (
     <div className="p-6">
       <h1 className="text-lg">There is no such page</h1>
-      <p className="mt-1 text-muted">
-        The address may have been cut short, or the thing it names is of another project.
-      </p>
+      <p className="mt-1 text-muted">Its address was cut short, or is of another project.</p>
       <p className="mt-4">
         <Link className="link" to="/">
           Overview

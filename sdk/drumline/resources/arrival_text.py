@@ -17,7 +17,7 @@ def arrivals_text(found: api.Arrivals) -> str:
         return f"{why} ({found.executor})" if found.unmeasured == "executor" and found.executor else why
     rows = [_row(member, found.compared) for member in found.members]
     step = "" if found.step_ms is None else f"a step takes {found.step_ms:.3g} ms"
-    error = "" if found.error_ms is None else f", as the members measure it to {found.error_ms:.3g} ms"
+    error = "" if found.error_ms is None else f", and members' measures of one differ by {found.error_ms:.3g} ms"
     over = f"medians in ms over {plural(found.compared, 'sampled step')}; {step}{error}"
     last = "no straggler" if found.straggler is None else straggler_text(found.straggler)
     return f"{table(_HEADINGS, rows)}\n\n{over}\n{last}"

@@ -1,7 +1,7 @@
 import { type QueryClient, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 import { keys } from "@/api/queries";
-import type { Run } from "@/api/schema";
+import type { Run, Straggler } from "@/api/schema";
 import { isTerminal } from "@/api/states";
 import { useRunEvents } from "@/lib/live";
 import type { LiveEvent } from "@/lib/stream/messages";
@@ -20,6 +20,7 @@ const CONSEQUENCES: Record<
   /** A member that is made to wait, or continues, changes why its run waits. */
   member: { keys: (id) => [keys.run(id), runKeys.attempts(id)], pauseMs: 200 },
   placement: { keys: (id) => [runKeys.placement(id)], pauseMs: 100 },
+  arrivals: { keys: (id) => [runKeys.arrivals(id)], pauseMs: 500 },
   variable: { keys: (id) => [runKeys.placement(id)], pauseMs: 500 },
   metrics: { keys: (id) => [runKeys.metrics(id)], pauseMs: 1_000 },
   reduction: { keys: (id) => [[...runKeys.reductions(id), "names"]], pauseMs: 500 },
@@ -55,7 +56,7 @@ export function useLiveRun(run: SteadyRun): void {
   }, []);
   useRunEvents(run.id, over ? undefined : run.last_event, {
     onEvent: (event) => {
-      if (event.kind === "progress") keepProgress(client, run.id, event);
+      if (event.kind === "progress" || event.kind === "arrivals") keepProgress(client, run.id, event);
       if (event.body.terminal === true) {
         setOver(true);
         void client.invalidateQueries({ queryKey: keys.run(run.id) });
@@ -86,6 +87,7 @@ function later(client: QueryClient, timers: Map<string, number>, id: string, kin
 }
 
 function keepProgress(client: QueryClient, id: string, event: LiveEvent): void {
+  const progressOf = event.kind === "arrivals" ? withStraggler : withFigures;
   client.setQueryData<Run>(keys.run(id), (run) => run && { ...run, progress: progressOf(run, event) });
 }
 
@@ -94,13 +96,19 @@ function throughputOf(told: unknown): Run["progress"]["throughput"] {
   return told !== null && typeof told === "object" ? told : null;
 }
 
-function progressOf(run: Run, event: LiveEvent): Run["progress"] {
+function withStraggler({ progress }: Run, { body }: LiveEvent): Run["progress"] {
+  const told = body.straggler;
+  return { ...progress, straggler: told !== null && typeof told === "object" ? (told as Straggler) : null };
+}
+
+function withFigures(run: Run, event: LiveEvent): Run["progress"] {
   const { progress } = run;
   const number = (name: "step" | "total_steps" | "steps_per_s" | "examples_per_s") => {
     const value = event.body[name];
     return typeof value === "number" ? value : (progress[name] ?? null);
   };
   return {
+    ...progress,
     step: number("step"),
     total_steps: number("total_steps"),
     steps_per_s: number("steps_per_s"),

@@ -10,6 +10,7 @@ const path = (id: string) => ({ run_id: id });
 
 export const runKeys = {
   placement: (id: string) => [...keys.run(id), "placement"] as const,
+  arrivals: (id: string) => [...keys.run(id), "arrivals"] as const,
   attempts: (id: string) => [...keys.run(id), "attempts"] as const,
   metrics: (id: string) => [...keys.run(id), "metrics"] as const,
   /** Apart from the values: each new one would ask for all names again. */
@@ -27,10 +28,16 @@ export const runKeys = {
 export type SteadyRun = Omit<Run, "progress">;
 
 const withoutProgress = ({ progress: _, ...steady }: Run): SteadyRun => steady;
+const stragglerOf = ({ progress }: Run) => progress.straggler ?? null;
 const hasEnded = (run: Run): boolean => isTerminal(run.state);
 
 export function steadyRunQuery(id: string) {
   return { ...runQuery(id), select: withoutProgress };
+}
+
+/** The member that the others wait for; null where there is none. */
+export function stragglerQuery(id: string) {
+  return { ...runQuery(id), select: stragglerOf };
 }
 
 /** Whether the run has ended. */
@@ -43,6 +50,23 @@ export function placementQuery(id: string) {
     queryKey: runKeys.placement(id),
     queryFn: ({ signal }) =>
       body(api.GET("/api/v1/runs/{run_id}/placement", { params: { path: path(id) }, signal })),
+  });
+}
+
+/** Members of a gang on one page of the answer; larger ones say so. */
+const MOST_MEMBERS = 200;
+
+/** When each member of the run's gang comes to its collectives. */
+export function arrivalsQuery(id: string) {
+  return queryOptions({
+    queryKey: runKeys.arrivals(id),
+    queryFn: ({ signal }) =>
+      body(
+        api.GET("/api/v1/runs/{run_id}/arrivals", {
+          params: { path: path(id), query: { limit: MOST_MEMBERS } },
+          signal,
+        }),
+      ),
   });
 }
 

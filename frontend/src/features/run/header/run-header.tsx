@@ -21,6 +21,7 @@ import { RunWarnings } from "./run-warnings";
 import { stateSentence } from "./sentence";
 import { SilentHosts } from "./silent-hosts";
 import { reachRun } from "./snippets";
+import { StragglerNote } from "./straggler";
 
 export function RunHeader({ run }: { run: SteadyRun }) {
   const [deleting, setDeleting] = useState(false);
@@ -70,6 +71,7 @@ export function RunHeader({ run }: { run: SteadyRun }) {
       {run.why && !isTerminal(run.state) && <Waiting why={run.why} />}
       <RunWarnings run={run} />
       <FirstNonFinite run={run} />
+      <StragglerNote run={run} />
       {run.hosts.length > 0 && !isTerminal(run.state) && <SilentHosts run={run} />}
       <Figures runId={run.id} />
       {run.state === "RUNNING" && <LiveStacks runId={run.id} />}

@@ -1,9 +1,11 @@
 import { fitText, type MapColors, roundRect } from "./draw";
 import { drawGlyph } from "./draw-glyph";
-import { type Cell, DOCKED, type Layout, PADDING, RAIL } from "./layout";
+import { type Cell, DOCKED, GROUP_GAP, type Layout, PADDING, RAIL } from "./layout";
 
 const RING_HEIGHT = 8;
 const ARROW = 3;
+/** Left of a host's outline and label. */
+const BESIDE = 3;
 
 /** Mirrored: a ring under each row that every copy is tied to; the copies are kept equal over it. */
 export function drawRing(context: CanvasRenderingContext2D, layout: Layout, colors: MapColors): void {
@@ -19,6 +21,35 @@ export function drawRing(context: CanvasRenderingContext2D, layout: Layout, colo
     context.stroke();
   }
   joinRings(context, layout);
+  if (layout.kind === "host") joinHosts(context, layout);
+}
+
+/** The all-reduce goes over all hosts: between two of them it crosses the network. */
+function joinHosts(context: CanvasRenderingContext2D, layout: Layout): void {
+  const rows = rowsOf(layout);
+  context.beginPath();
+  layout.groups.forEach((group, index) => {
+    const from = rows.findLast((row) => row[0]?.group === index)?.at(-1);
+    const to = rows.find((row) => row[0]?.group === index + 1)?.[0];
+    if (!from || !to) return;
+    const [begin, end] = [ringMiddle(from), ringMiddle(to)];
+    const [left, right] = [middle(to) - RING_HEIGHT, middle(from) + RING_HEIGHT];
+    const turn = Math.round(group.x + group.width + GROUP_GAP / 2) + 0.5;
+    context.moveTo(right, begin);
+    if (to.x > from.x) {
+      context.lineTo(turn, begin);
+      context.lineTo(turn, end);
+    } else {
+      const under = Math.round(group.y + group.height + GROUP_GAP / 4) + 0.5;
+      const margin = Math.round(to.x - PADDING) - BESIDE + 0.5;
+      context.lineTo(group.x + group.width - PADDING / 2, begin);
+      context.lineTo(group.x + group.width - PADDING / 2, under);
+      context.lineTo(margin, under);
+      context.lineTo(margin, end);
+    }
+    context.lineTo(left, end);
+  });
+  context.stroke();
 }
 
 /** Rows of a group hang on one trunk in its left margin. */

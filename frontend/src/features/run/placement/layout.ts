@@ -68,7 +68,7 @@ const LABEL_HEIGHT = 28;
 export const PADDING = 12;
 /** Space beside each row of cells for the strategy's lines. */
 export const RAIL = 20;
-const GROUP_GAP = 24;
+export const GROUP_GAP = 24;
 /** Group of the cells in the dock. */
 export const DOCKED = -1;
 const DOCK = { x: 0, y: 0, width: 216, height: 52 };

@@ -4,6 +4,7 @@ import { useSize } from "@/components/charts/use-size";
 import { Segmented } from "@/components/ui/segmented";
 import { formatInteger } from "@/lib/format";
 import { useShortcut } from "@/lib/shortcuts";
+import { ArrivalTiles } from "./arrival-tiles";
 import { DeviceMap } from "./device-map";
 import { DeviceTable } from "./device-table";
 import { hasCoordinates } from "./groups";
@@ -100,6 +101,7 @@ export function PlacementView({ scene }: { scene: Scene }) {
           </div>
         </div>
       </div>
+      <ArrivalTiles ended={scene.ended} runId={placement.run} />
       <Variables placement={placement} />
     </div>
   );
@@ -112,6 +114,8 @@ function caption(layout: Layout, { placement }: Scene, coordinates: boolean): st
   if (placement.devices.every((device) => device.simulated)) parts.push("simulated on CPU");
   if (!coordinates) parts.push("coordinates not reported");
   if (layout.rails === "ring") parts.push("the ring is the all-reduce that keeps the copies equal");
+  if (layout.rails === "ring" && layout.kind === "host" && layout.groups.length > 1)
+    parts.push("between hosts it crosses the network");
   if (layout.rails === "bus") parts.push("arrows in: values, arrows out: gradients");
   return parts.join(" · ");
 }
