@@ -86,13 +86,13 @@ def _expect_traced_step(page: Page, run: Run, directory: Path) -> None:
     lane.focus()
     page.keyboard.press("Home")
     expect(page.get_by_test_id("operation")).to_contain_text("cpu:0: ", timeout=TIMEOUT_MS)
+    wait_until(lambda: "(sampled at step 19)" in step_text(run.refresh().progress), timeout_s=60, what="all is traced")
     traced = list(run.profiles())
     assert [one.step for one in traced] == [19, 14, 9, 4]
     sampled = page.get_by_test_id("step-in-collectives")
     assert traced[0].details.collective_ns is not None
     expect(sampled).to_have_text(f"{format_ms(traced[0].details.collective_ns)} ms", timeout=TIMEOUT_MS)
     expect(page.get_by_test_id("figure-in-collectives")).to_contain_text("sampled", timeout=TIMEOUT_MS)
-    assert "(sampled at step 19)" in step_text(run.refresh().progress)
     page.get_by_role("combobox", name="Traced step").click()
     page.get_by_role("option", name=re.compile("^Step 9")).click()
     expect(page).to_have_url(re.compile(f"trace={traced[2].details.id}"), timeout=TIMEOUT_MS)

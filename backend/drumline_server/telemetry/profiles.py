@@ -107,6 +107,7 @@ def get_lanes(session: Session, project_id: str, run_id: str, profile_id: str) -
             "operations": found.content.operations,
             "lanes": found.content.lanes,
             "left_out": found.content.left_out,
+            "devices_left_out": found.content.devices_left_out,
         }
     )
 

@@ -3693,6 +3693,11 @@ export interface components {
          */
         Lanes: {
             /**
+             * Devices Left Out
+             * @default 0
+             */
+            devices_left_out: number;
+            /**
              * Lanes
              * @default []
              */
@@ -5556,6 +5561,7 @@ export interface components {
             call: number;
             /**
              * @default {
+             *       "devices_left_out": 0,
              *       "lanes": [],
              *       "left_out": 0,
              *       "operations": []
@@ -5617,6 +5623,8 @@ export interface components {
             computing_ns?: number | null;
             /** Devices */
             devices: number;
+            /** Devices Left Out */
+            devices_left_out: number;
             /** File Bytes */
             file_bytes: number;
             /** File Left Out */

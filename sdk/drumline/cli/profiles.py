@@ -43,8 +43,8 @@ def profiles(run_id: str, step: int | None, save: Path | None, as_json: bool, ur
         elif found:
             click.echo(table(_HEADINGS, [_row(one) for one in found]))
         else:
-            which = "no step" if step is None else f"not step {step}"
-            click.echo(f"{which} was traced; submit with --record profile_every=N to have every N-th be", err=True)
+            which = "no step was traced" if step is None else f"step {step} was not traced"
+            click.echo(f"{which}; --record profile_every=N of submit traces the last of every N calls", err=True)
         if save is not None and found:
             _save(found, save)
 

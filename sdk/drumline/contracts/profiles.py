@@ -19,9 +19,10 @@ MAX_PROFILES_BYTES = 16 * 1024 * 1024
 """Of the files of all traces of one process."""
 MAX_OPERATIONS = 4_096
 """That the lanes of one trace show together, the longest ones."""
-MAX_OPERATION_NAMES = 512
+MAX_OPERATION_NAMES = 256
 MAX_OPERATION_NAME = 100
-MAX_LANES = 1_024
+MAX_LANES = 256
+"""Devices of a process that are told: an event as large as it may be is read in some 8 ms, in one breath."""
 
 Unmeasured = Literal["platform", "long", "unreadable"]
 """Why there are no times: the platform tells no operations of devices; the call took longer than is traced; the trace
@@ -83,6 +84,8 @@ class Lanes(Contract):
     lanes: Annotated[tuple[DeviceLane, ...], Field(fail_fast=True), AtMost(MAX_LANES)] = ()
     left_out: _Ns = 0
     """Operations that are not shown: of too many the shortest."""
+    devices_left_out: _Ns = 0
+    """Devices that are not told, beyond MAX_LANES."""
 
     @model_validator(mode="after")
     def _check(self) -> "Lanes":

@@ -1,6 +1,8 @@
 """Traced steps: stored with their files, listed with the newest first, read lane by lane, within bounds."""
 
 import base64
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from drumline.contracts.profiles import MAX_PROFILES
 from drumline.errors import RunError
 from drumline_server.telemetry import profiles
 from drumline_server.telemetry.gaps import list_gaps
+from support.command_line import Cli
 from support.core import Core, Member
 from support.edge import EdgeServer
 
@@ -45,7 +48,9 @@ def listed(core: Core, run: str, **page: Any) -> api.Page[api.Profile]:
     return core.read(lambda session: profiles.list_profiles(session, core.project_id, run, None, **wanted))
 
 
-def test_a_traced_step_is_read_back_with_its_lanes_and_its_file(server: EdgeServer, tmp_path: Any) -> None:
+def test_a_traced_step_is_read_back_with_its_lanes_and_its_file(
+    server: EdgeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     core = server.core
     member = running(core, job={"record": {"profile_every": 5}})
     zipped = b"PK\x03\x04 of jax.profiler"
@@ -55,8 +60,8 @@ def test_a_traced_step_is_read_back_with_its_lanes_and_its_file(server: EdgeServ
     with Client(server.url, server.admin_token) as client:
         newest, oldest = client.get(member.claimed.run).profiles()
         assert (newest.step, oldest.step, oldest.details.devices) == (9, 4, 2)
-        told = oldest.details
-        assert (told.computing_ns, told.collective_ns, told.both_ns, told.idle_ns) == (700, 250, 50, 100)
+        details = oldest.details
+        assert (details.computing_ns, details.collective_ns, details.both_ns, details.idle_ns) == (700, 250, 50, 100)
         lanes = oldest.lanes()
         assert [lanes.operations[number].is_collective for number in lanes.lanes[0].operations] == [False, True]
         assert [each.idle_ns for each in lanes.times] == [200, 0]
@@ -65,6 +70,19 @@ def test_a_traced_step_is_read_back_with_its_lanes_and_its_file(server: EdgeServ
         assert (tmp_path / oldest.file_name).read_bytes() == zipped
         with pytest.raises(RunError, match="step 9 are not kept: larger than 512 KiB"):
             newest.save(tmp_path / "none")
+    monkeypatch.setenv("DRUMLINE_URL", server.url)
+    monkeypatch.setenv("DRUMLINE_TOKEN", server.admin_token)
+    cli = Cli(capfd)
+    assert cli("profiles", member.claimed.run, "--save", str(tmp_path / "saved")) == 0
+    heading, first, second = cli.out.splitlines()
+    assert heading.split("  ")[0] == "STEP"
+    told = "9 0 2 0.001 ms 0.0007 ms 0.00025 ms 0.0001 ms not kept: larger than 512 KiB"
+    assert re.sub(" +", " ", first) == told
+    assert second.startswith("4")
+    assert [each.name for each in (tmp_path / "saved").iterdir()] == [oldest.file_name]
+    assert "tensorboard --logdir DIR" in cli.err
+    assert cli("profiles", member.claimed.run, "--step", "5") == 0
+    assert "step 5 was not traced; --record profile_every=N" in cli.err
 
 
 def test_more_traces_than_a_process_may_have_are_a_gap_and_all_others_are_listed_page_by_page(core: Core) -> None:

@@ -17,9 +17,9 @@ from drumline.contracts.profiles import TracedCall
 from drumline.distribute.observe import StepRecord
 from drumline_worker.runner import step_traces
 from drumline_worker.runner.step_traces import ProfileReports, StepTraces, TracedSteps
-from drumline_worker.runner.trace_reading import read_trace
+from drumline_worker.runner.trace_reading import TracedDevice, read_trace
 
-DEVICES = {number: f"dev_0{number:025d}" for number in range(2)}
+DEVICES = [TracedDevice(number, number, f"dev_0{number:025d}") for number in range(2)]
 
 
 class Channel:
@@ -92,7 +92,7 @@ def test_each_device_has_its_operations_and_the_time_that_they_took(two: dist.Mi
         assert lane.begins_ns[-1] + lane.durations_ns[-1] <= call.span_ns
         exchanges = [ns for one, ns in zip(names, lane.durations_ns, strict=True) if one.is_collective]
         assert device.collective_ns == sum(exchanges)
-    assert [device.device for device in call.devices] == list(DEVICES.values())
+    assert [device.device for device in call.devices] == [device.name for device in DEVICES]
     assert sampled["collective_ms"] == pytest.approx(sum(each.collective_ns for each in call.devices) / 2e6)
     assert call.file is not None
     files = zipfile.ZipFile(io.BytesIO(base64.b64decode(call.file))).namelist()
@@ -135,9 +135,9 @@ def _nap() -> Any:  # Any: an array of NumPy
     return jnp.float32(1).__array__()
 
 
-def event(metadata: int, begin_ps: int, duration_ps: int, operation: str = "") -> str:
+def event(metadata: int, begin_ps: int, duration_ps: int, operation: str = "", more: str = "") -> str:
     stats = f'stats {{ metadata_id: 1 str_value: "{operation}" }}' if operation else ""
-    return f"events {{ metadata_id: {metadata} offset_ps: {begin_ps} duration_ps: {duration_ps} {stats} }}"
+    return f"events {{ metadata_id: {metadata} offset_ps: {begin_ps} duration_ps: {duration_ps} {stats} {more} }}"
 
 
 def test_of_a_gpu_streams_that_overlap_are_told_apart_and_a_loop_is_what_it_holds() -> None:
@@ -161,6 +161,26 @@ def test_of_a_gpu_streams_that_overlap_are_told_apart_and_a_loop_is_what_it_hold
     assert (call.span_ns, first.computing_ns, first.collective_ns, first.both_ns, first.idle_ns) == (12, 7, 4, 1, 2)
     assert (second.operations, second.idle_ns) == (0, 12)
     assert [one.name for one in call.content.operations if one.is_collective] == ["ncclDevKernel_AllReduce_Sum"]
+
+
+def test_devices_of_another_process_of_a_gang_are_told_by_their_own_ids_and_a_wait_makes_a_collective() -> None:
+    """Of the form that CPUs have: threads of the host, each event with its device."""
+    of = "stats { metadata_id: 2 int64_value: 2049 }"
+    text = f"""
+        planes {{ name: "/host:CPU" lines {{ name: "pool/1"
+          {event(1, 0, 4_000, "while.1", of)} {event(1, 1_000, 2_000, "odd.2", of)} {event(2, 1_500, 1_000)} }}
+          event_metadata {{ key: 1 value {{ id: 1 name: "op" }} }}
+          event_metadata {{ key: 2 value {{ id: 2 name: "Rendezvous" }} }}
+          stat_metadata {{ key: 1 value {{ id: 1 name: "hlo_op" }} }}
+          stat_metadata {{ key: 2 value {{ id: 2 name: "device_ordinal" }} }} }}
+    """
+    data = jax.profiler.ProfileData.from_serialized_xspace(
+        jax.profiler.ProfileData.text_proto_to_serialized_xspace(text)
+    )
+    devices = [TracedDevice(2048 + number, number, device.name) for number, device in enumerate(DEVICES)]
+    call = TracedCall(step=0, call=0, **read_trace(data, devices))
+    assert [(each.computing_ns, each.collective_ns, each.operations) for each in call.devices] == [(0, 0, 0), (2, 2, 2)]
+    assert [one.name for one in call.content.operations if one.is_collective] == ["odd.2"]
 
 
 def test_where_the_platform_tells_no_operations_no_time_is_invented() -> None:

@@ -12,7 +12,7 @@ from drumline.cli.plan import plan
 from drumline.cli.submission import arguments, submission_options
 from drumline.cli.submit import submit
 from drumline.cli.sweep import sweep
-from drumline.contracts.spec import RecordSpec, Retries
+from drumline.contracts.spec import MirroredSpec, RecordSpec, Retries
 from drumline.errors import OptionError, ParameterError, ServerUnreachableError
 from drumline.program import PackedProgram
 
@@ -172,3 +172,8 @@ def test_terms_of_a_plan_that_do_not_go_together_are_said_in_words(
 ) -> None:
     with pytest.raises(OptionError, match=said):
         client.plan(program, on=terms.get("on"), batch_parameter=terms.get("batch_parameter"))
+
+
+def test_calls_that_the_program_never_makes_are_not_to_be_traced(client: Client, program: Path) -> None:
+    with pytest.raises(OptionError, match=r"record.profile_every=5 traces calls of strategy.run.*leave one of the two"):
+        client.submit(program, strategy=MirroredSpec(collectives="jax"), record=RecordSpec(profile_every=5))

@@ -45,6 +45,7 @@ from drumline_worker.runner.runner_telemetry import Telemetry
 from drumline_worker.runner.step_traces import ProfileReports, StepTraces
 from drumline_worker.runner.throughput import Meter
 from drumline_worker.runner.ticker import Ticker
+from drumline_worker.runner.trace_reading import TracedDevice
 from drumline_worker.runner.worker_run import CheckpointEvents, WorkerRun
 
 _UNFINISHED_S = 0.25
@@ -176,11 +177,11 @@ def _open_telemetry(
         is_told=claimed.takes_throughput,
         samples=claimed.profile_every is not None,
     )
-    own = {
-        device.local_hardware_id: assigned.device
+    own = [
+        TracedDevice(device.id, device.local_hardware_id, assigned.device)
         for assigned, device in devices
         if device.process_index == jax.process_index() and device.local_hardware_id is not None
-    }
+    ]
     profiles = ProfileReports(channel, own, claimed.rendezvous.rank)
     return Telemetry(channel, stop_request.raise_if_forced, tally, meter=meter, profiles=profiles)
 

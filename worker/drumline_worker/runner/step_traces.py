@@ -7,7 +7,7 @@ import tempfile
 import threading
 import zipfile
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ import jax
 
 from drumline.contracts.profiles import MAX_PROFILE_BYTES, MAX_PROFILES, MAX_PROFILES_BYTES, MAX_TRACE_S
 from drumline_worker.runner.channel import Channel
-from drumline_worker.runner.trace_reading import TraceTooLargeError, read_trace
+from drumline_worker.runner.trace_reading import TracedDevice, TraceTooLargeError, read_trace
 
 MAX_READ_BYTES = 64 * 1024 * 1024
 """Of what jax.profiler wrote of one call; what is larger is not opened."""
@@ -131,9 +131,9 @@ def _options() -> Any:  # Any: jax.profiler has no types
 
 
 class ProfileReports:
-    """Reads and sends traces, on the telemetry's thread. `devices`: ours by JAX's number among this process's own."""
+    """Reads and sends traces, on the telemetry's thread. `devices`: those of this process."""
 
-    def __init__(self, channel: Channel, devices: Mapping[int, str], rank: int) -> None:
+    def __init__(self, channel: Channel, devices: Sequence[TracedDevice], rank: int) -> None:
         self._channel = channel
         self._devices = devices
         self._rank = rank

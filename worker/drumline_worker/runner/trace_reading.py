@@ -47,15 +47,20 @@ class _Device:
     waits: dict[tuple[str, str], list[tuple[int, int]]] = field(default_factory=dict)
 
 
+class TracedDevice(NamedTuple):
+    """A device of this process: what JAX, its platform's planes of a trace, and we call it."""
+
+    id: int
+    ordinal: int
+    name: str
+
+
 class TraceTooLargeError(Exception):
     """A trace has more events than are read."""
 
 
-def read_trace(data: Any, devices: Mapping[int, str]) -> dict[str, Any]:  # Any: ProfileData, which has no types; JSON
-    """Times and lanes as `drumline.contracts.profiles.TracedCall` has them.
-
-    `devices`: ours by the number that JAX gives each among those of this process. Raises TraceTooLargeError.
-    """
+def read_trace(data: Any, devices: Sequence[TracedDevice]) -> dict[str, Any]:  # Any: ProfileData, without types; JSON
+    """Times and lanes as `drumline.contracts.profiles.TracedCall` has them. Raises TraceTooLargeError."""
     found = _collect(data, devices)
     events = [event for device in found.values() for line in device.lines.values() for event in line]
     if not events:
@@ -65,7 +70,7 @@ def read_trace(data: Any, devices: Mapping[int, str]) -> dict[str, Any]:  # Any:
     for device in found.values():
         for key, line in device.lines.items():
             collectives |= _waited_in(line, device.waits.get(key, ()))
-    lanes = {name: found.get(number, _Device()) for number, name in sorted(devices.items())[:MAX_LANES]}
+    lanes = {device.name: found.get(device.name, _Device()) for device in devices[:MAX_LANES]}
     times = [
         {
             "device": name,
@@ -74,11 +79,14 @@ def read_trace(data: Any, devices: Mapping[int, str]) -> dict[str, Any]:  # Any:
         }
         for name, device in lanes.items()
     ]
-    return {"span_ns": last - first, "devices": times, "content": _lanes(lanes, collectives, first)}
+    content = {**_lanes(lanes, collectives, first), "devices_left_out": max(0, len(devices) - MAX_LANES)}
+    return {"span_ns": last - first, "devices": times, "content": content}
 
 
-def _collect(data: Any, devices: Mapping[int, str]) -> dict[int, _Device]:
-    found: dict[int, _Device] = {}
+def _collect(data: Any, devices: Sequence[TracedDevice]) -> dict[str, _Device]:
+    found: dict[str, _Device] = {}
+    by_ordinal = {device.ordinal: device.name for device in devices}
+    by_id = {device.id: device.name for device in devices}
     left = MAX_EVENTS
     for plane in data.planes:
         of_plane = _DEVICE_PLANE.match(plane.name)
@@ -92,9 +100,9 @@ def _collect(data: Any, devices: Mapping[int, str]) -> dict[int, _Device]:
             if left < 0:
                 raise TraceTooLargeError
             if of_plane is None:
-                _take_thread(found, devices, line.name, events)
-            elif int(of_plane[1]) in devices:
-                device = found.setdefault(int(of_plane[1]), _Device())
+                _take_thread(found, by_id, line.name, events)
+            elif (name := by_ordinal.get(int(of_plane[1]))) is not None:
+                device = found.setdefault(name, _Device())
                 device.lines[plane.name, line.name] = [_event(event, _operation(event)) for event in events]
     return found
 
@@ -115,10 +123,10 @@ def _event(event: Any, name: str) -> _Event:
     return _Event(begin, begin + int(event.duration_ns), name)
 
 
-def _take_thread(found: dict[int, _Device], devices: Mapping[int, str], line: str, events: Sequence[Any]) -> None:
-    """Of a thread of the host what it did for CPU devices, which take turns on it."""
+def _take_thread(found: dict[str, _Device], devices: Mapping[int, str], line: str, events: Sequence[Any]) -> None:
+    """Of a thread of the host what it did for CPU devices, by their ids, which take turns on it."""
     waits = []
-    numbers = set()
+    names = set()
     for event in events:
         if event.name == _RENDEZVOUS:
             waits.append((int(event.start_ns), int(event.start_ns + event.duration_ns)))
@@ -126,13 +134,13 @@ def _take_thread(found: dict[int, _Device], devices: Mapping[int, str], line: st
         if event.name.startswith("end: "):
             continue
         stats: dict[str, Any] = dict(event.stats)
-        number = int(stats.get("device_ordinal", -1))
-        if "hlo_op" in stats and number in devices:
-            numbers.add(number)
-            lines = found.setdefault(number, _Device()).lines
+        name = devices.get(int(stats.get("device_ordinal", -1)))
+        if "hlo_op" in stats and name is not None:
+            names.add(name)
+            lines = found.setdefault(name, _Device()).lines
             lines.setdefault((_HOST_PLANE, line), []).append(_event(event, str(stats["hlo_op"])))
-    for number in numbers:
-        found[number].waits[_HOST_PLANE, line] = waits
+    for name in names:
+        found[name].waits[_HOST_PLANE, line] = waits
 
 
 def _waited_in(line: Sequence[_Event], waits: Iterable[tuple[int, int]]) -> set[str]:

@@ -65,11 +65,11 @@ export function logsSearch(search: Search) {
 }
 
 export function timeSearch(search: Search) {
-  const from = finiteNumber(search.from);
-  const to = finiteNumber(search.to);
+  const from = finiteNumber(search.from) ?? -1;
+  const to = finiteNumber(search.to) ?? -1;
   return optional({
     /** What is enlarged, in seconds since the run was submitted. */
-    ...(from !== undefined && to !== undefined && from >= 0 && from < to && { from, to }),
+    ...(from >= 0 && from < to && { from, to }),
     /** Id of the profile that is drawn. */
     trace: nonEmpty(search.trace),
   });

@@ -24,6 +24,7 @@ const NOT_IN_FORM: ReadonlySet<string> = new Set([
   "strategy.cross_device_ops",
   "record.divergence_every",
   "record.on_divergence",
+  "record.profile_every",
   "record.reductions_every",
   "checkpoint.keep",
   "checkpoint.keep_every_steps",

@@ -46,3 +46,5 @@ class ProfileLanes(Profile):
     lanes: tuple[DeviceLane, ...]
     left_out: int
     """Operations that no lane shows: of too many the shortest."""
+    devices_left_out: int
+    """Devices of the process that have no lane, nor count in the means: beyond 256."""

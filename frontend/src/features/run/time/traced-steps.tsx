@@ -1,6 +1,7 @@
 import { keepPreviousData, useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { useMemo, useState } from "react";
+import { runQuery } from "@/api/queries";
 import type { PlacedDevice, Profile, ProfileLanes } from "@/api/schema";
 import { Button, buttonClass } from "@/components/ui/button";
 import { Section } from "@/components/ui/section";
@@ -86,7 +87,11 @@ export function TracedSteps({ runId, ended }: { runId: string; ended: boolean })
       title="Traced steps"
     >
       <GapNote runId={runId} what="profile" />
-      {chosen ? <Traced key={chosen.id} profile={chosen} runId={runId} /> : <NoTraces ended={ended} />}
+      {chosen ? (
+        <Traced key={chosen.id} profile={chosen} runId={runId} />
+      ) : (
+        <NoTraces ended={ended} runId={runId} />
+      )}
     </Section>
   );
 }
@@ -96,12 +101,24 @@ function shareText({ unmeasured, collective_ns: ns, span_ns: span }: Profile): s
   return `in collectives ${Math.round((100 * (ns ?? 0)) / Math.max(1, span))} %`;
 }
 
-function NoTraces({ ended }: { ended: boolean }) {
+function NoTraces({ runId, ended }: { runId: string; ended: boolean }) {
+  const reason = useQuery(runQuery(runId)).data?.progress.throughput?.sampled_unknown;
+  const title = ended ? "No step of this run was traced." : "No step of this run was traced so far.";
+  if (reason === "busy")
+    return (
+      <EmptyState title={title}>
+        The program traces itself with jax.profiler, and a process has one trace at a time.
+      </EmptyState>
+    );
+  if (reason)
+    return (
+      <EmptyState title={title}>
+        It makes fewer calls of <code>strategy.run</code> than its <code>record.profile_every</code>
+        {ended ? "." : ", or has not come that far yet."}
+      </EmptyState>
+    );
   return (
-    <EmptyState
-      snippet="drumline submit program.py --record profile_every=50"
-      title={ended ? "No step of this run was traced." : "No step of this run was traced so far."}
-    >
+    <EmptyState snippet="drumline submit program.py --record profile_every=100" title={title}>
       A run that is submitted with <code>record.profile_every</code> traces the last of every so many calls of{" "}
       <code>strategy.run</code>: what each device computes, exchanges and waits for is drawn here.
     </EmptyState>
@@ -193,6 +210,11 @@ function DeviceLanes({ profile, runId }: { profile: ProfileLanes; runId: string 
         {profile.left_out > 0 && (
           <span className="text-muted text-xs">
             {count(profile.left_out, "operation")} of the shortest not drawn
+          </span>
+        )}
+        {profile.devices_left_out > 0 && (
+          <span className="text-muted text-xs">
+            {count(profile.devices_left_out, "more device")} neither drawn nor counted
           </span>
         )}
       </div>
