@@ -1,5 +1,6 @@
 """A second network on this machine: its processes share no loopback with ours, and reach us by a pair of devices."""
 
+import itertools
 import os
 import shutil
 import stat
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 
 _STEP_S = 20.0
+_numbers = itertools.count()
+"""Of the networks of this process: several may be there at once."""
 _BENCHMARKS = "198.18"
 """RFC 2544: addresses that nobody has in the field."""
 
@@ -58,7 +61,7 @@ def far_network(directory: Path) -> Iterator[FarNetwork]:
 
 def _connect(holder: int, directory: Path) -> FarNetwork:
     """The pair of devices goes with the last process of its network."""
-    third, fourth = divmod(os.getpid() % (1 << 14), 1 << 6)
+    third, fourth = divmod((16 * os.getpid() + next(_numbers) % 16) % (1 << 14), 1 << 6)
     ours, theirs = (f"{_BENCHMARKS}.{third}.{4 * fourth + end}" for end in (1, 2))
     near, inside = f"dl{holder}", ("nsenter", f"--net=/proc/{holder}/ns/net")
     made = _run("ip", "link", "add", near, "type", "veth", "peer", "name", "far", "netns", str(holder))

@@ -33,11 +33,15 @@ def _judge(
     cause: StopCause | None = None,
     until: float = 0.0,
     out_of_memory: bool = False,
+    in_gang: bool = False,
+    last_words: str = "",
 ) -> EndReason:
-    return judge(Evidence(status, result, failure, _stopper(cause, until), out_of_memory)).reason
+    stopper = _stopper(cause, until)
+    return judge(Evidence(status, result, failure, stopper, out_of_memory, in_gang, last_words)).reason
 
 
 STOPPED = Failure(reason=EndReason.CANCELLED)
+PARTED = "F0101 client.cc:1] Terminating process because the JAX distributed service detected fatal errors. UNAVAILABLE"
 RAISED = Failure(reason=EndReason.PROGRAM_ERROR, message="ValueError: x")
 
 
@@ -58,6 +62,10 @@ RAISED = Failure(reason=EndReason.PROGRAM_ERROR, message="ValueError: x")
         (EndReason.CANCELLED, _judge(_exited(143), cause=StopCause.CANCELLED, until=10)),
         (EndReason.PROGRAM_EXITED, _judge(_exited(143), cause=StopCause.CANCELLED, until=9)),
         (EndReason.PROGRAM_CRASHED, _judge(signal.SIGSEGV)),
+        (EndReason.PROGRAM_CRASHED, _judge(signal.SIGSEGV, in_gang=True)),
+        (EndReason.PEER_LOST, _judge(signal.SIGABRT, in_gang=True, last_words=PARTED)),
+        (EndReason.PEER_LOST, _judge(signal.SIGSEGV, in_gang=True, last_words=PARTED)),
+        (EndReason.PROGRAM_CRASHED, _judge(signal.SIGBUS, in_gang=True, last_words=PARTED)),
         (EndReason.PROGRAM_CRASHED, _judge(signal.SIGABRT, cause=StopCause.CANCELLED, until=11)),
         (EndReason.KILLED, _judge(signal.SIGKILL)),
         (EndReason.KILLED, _judge(signal.SIGTERM)),

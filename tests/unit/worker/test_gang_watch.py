@@ -65,6 +65,17 @@ def test_the_odd_one_is_who_does_what_fewer_do() -> None:
     assert found.startswith("Rank 0 on host0 runs another program than rank 1 on host1 in step 0:")
 
 
+def test_nobody_is_named_while_those_who_have_not_told_decide_who_is_odd() -> None:
+    odd, usual, silent = told(1, (0, B)), told(1, (0, A)), told(0)
+
+    assert find_odd({0: odd, 2: usual}, name, size=4) is None
+    assert find_odd({0: odd, 1: silent, 2: usual}, name, size=3) is None
+    found = find_odd({0: odd, 2: usual, 3: usual}, name, size=4)
+    assert found is not None
+    assert found.startswith("Rank 0 on host0 runs another program than rank 2 on host2 in step 0:")
+    assert find_odd({0: odd, 2: usual}, name) is not None  # who never tells is not waited for for ever
+
+
 def test_who_returns_while_others_still_step_is_named() -> None:
     gang = [told(9, (0, A)), told(8, (0, A), has_returned=True)]
 

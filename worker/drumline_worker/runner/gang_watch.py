@@ -6,6 +6,7 @@ each tells its steps through the coordination service's key-value store, and all
 
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -24,6 +25,9 @@ HEARD_S = 2 * _TELL_S
 """In which all of a small gang have heard what one has told."""
 _TELL_S_A_MEMBER = 0.01
 """Each reads what all have told: in a gang of 256 every 2.5 s."""
+_UNDECIDED_S = 2.5
+"""For members that have not told yet, where they decide which of two programs is the odd one. One that is stuck before
+the step never tells, and the member is to be named within 5 s."""
 _KEPT = 64
 """Changes of program that are told: enough for members that are that many apart."""
 _NAME_CHARS = 80
@@ -73,9 +77,13 @@ def find_difference(error: BaseException) -> ProcessesDifferError | None:
     return None
 
 
-def find_odd(told: Mapping[int, Told], name: Callable[[int], str]) -> str | None:
-    """What is wrong with the gang, naming the member; None while all fits. `name` says who a rank is."""
-    return _find_returned(told, name) or _find_other_program(told, name) or _find_left_alone(told, name)
+def find_odd(told: Mapping[int, Told], name: Callable[[int], str], *, size: int = 0) -> str | None:
+    """What is wrong with the gang, naming the member; None while all fits. `name` says who a rank is.
+
+    With `size`, that of the gang, nobody is named as running another program while those of whom it is not known yet
+    could make the other one the odd one.
+    """
+    return _find_returned(told, name) or _find_other_program(told, name, size) or _find_left_alone(told, name)
 
 
 def _find_left_alone(told: Mapping[int, Told], name: Callable[[int], str]) -> str | None:
@@ -146,7 +154,7 @@ def _find_returned(told: Mapping[int, Told], name: Callable[[int], str]) -> str 
     )
 
 
-def _find_other_program(told: Mapping[int, Told], name: Callable[[int], str]) -> str | None:
+def _find_other_program(told: Mapping[int, Told], name: Callable[[int], str], size: int) -> str | None:
     for step in sorted({first for each in told.values() for first, _, _ in each.programs}):
         before = Counter(program[0] for each in told.values() if (program := each.program_at(step - 1)) is not None)
         ran = {rank: program for rank, each in sorted(told.items()) if (program := each.program_at(step)) is not None}
@@ -154,6 +162,9 @@ def _find_other_program(told: Mapping[int, Told], name: Callable[[int], str]) ->
         if len(now) > 1:
             # Where as many do the one as the other, who continues as before is not the odd one.
             usual = max(now, key=lambda digest: (now[digest], before[digest]))
+            lead = now[usual] - max(now[digest] for digest in now if digest != usual)
+            if lead < size - len(ran):
+                return None
             rank = next(rank for rank, (digest, _) in ran.items() if digest != usual)
             like = next(other for other, (digest, _) in ran.items() if digest == usual)
             return (
@@ -182,6 +193,7 @@ class GangWatch:
         self._own = Told()
         self._now = threading.Event()
         self._has_found = False
+        self._undecided_since: float | None = None
         self._thread = threading.Thread(target=self._watch, name="drumline-gang", daemon=True)
         self._pause_s = max(_TELL_S, _TELL_S_A_MEMBER * rendezvous.size)
 
@@ -236,4 +248,16 @@ class GangWatch:
             steps, has_returned, programs, count, recent, before = json.loads(value)
             programs = tuple(map(tuple, programs))
             told[int(key.rpartition("/")[2])] = Told(steps, has_returned, programs, count, tuple(recent), before)
-        return find_odd(told, lambda rank: name_member(self._rendezvous, rank))
+        return self._find_odd(told)
+
+    def _find_odd(self, told: Mapping[int, Told]) -> str | None:
+        def name(rank: int) -> str:
+            return name_member(self._rendezvous, rank)
+
+        odd, now = find_odd(told, name), time.monotonic()
+        if odd is None:
+            self._undecided_since = None
+            return None
+        if self._undecided_since is None:
+            self._undecided_since = now
+        return odd if now - self._undecided_since >= _UNDECIDED_S else find_odd(told, name, size=self._rendezvous.size)

@@ -71,7 +71,7 @@ def run_member(directory: RunDirectory, order: StartOrder, link: socket.socket, 
     0 only after `main` returned something that JSON holds; 1 after a failure that was reported to the shim.
     """
     _prepare_process(directory, stacks)
-    channel = Channel(link)
+    channel = Channel(link, stacks)
     channel.send("state", phase="loading")
     if order.chips is not None:
         return _plan_on_chips(directory, order, order.chips, channel)

@@ -24,6 +24,9 @@ _FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal
 """Signals that a program does not get by its own fault."""
 _PEER_LOST = "JAX distributed service detected fatal errors"
 """What JAX says before it aborts the processes that are left of a gang."""
+_BY_ABORT = frozenset({signal.SIGABRT, signal.SIGSEGV})
+"""How such a process dies: while Python's stacks are written for an abort, other threads go on, and a frame that goes
+away under the one who reads it turns SIGABRT into SIGSEGV."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,7 @@ def _by_signal(number: int, evidence: Evidence) -> tuple[EndReason, str]:
         return EndReason(cause.value), f"{REASONS[EndReason(cause.value)].sentence} It had to be ended by {name}."
     if number == signal.SIGKILL and evidence.out_of_memory:
         return EndReason.OUT_OF_MEMORY, "The kernel killed the program's process because memory ran out."
-    if number == signal.SIGABRT and evidence.in_gang and _PEER_LOST in evidence.last_words:
+    if number in _BY_ABORT and evidence.in_gang and _PEER_LOST in evidence.last_words:
         return EndReason.PEER_LOST, "JAX ended the process, as another member of the gang is gone."
     if number in _FROM_OUTSIDE:
         return EndReason.KILLED, f"Something outside Drumline sent {name} to the program's process."

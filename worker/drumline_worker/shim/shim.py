@@ -143,8 +143,12 @@ class Shim:
         """Who asks while a look is under way gets its answer; one that is to be killed for a hang writes to the log."""
         if self._runner is None or self._look is not None or Action.DUMP in self._stopper.done:
             return
-        program = str(self._directory.program)
-        self._look = asked_at, StacksLook(self._runner.stacks, self._runner.pid, program, boottime())
+        runner, program = self._runner, str(self._directory.program)
+
+        def ask() -> None:
+            _send_quietly(runner.socket, {"op": "stacks"})
+
+        self._look = asked_at, StacksLook(runner.stacks, runner.pid, program, boottime(), ask)
 
     def _answer_look(self) -> None:
         if self._look is None or self._runner is None:

@@ -1,9 +1,14 @@
-"""Stacks of a program: its own, by a handler in C that needs no interpreter, and its threads' state by the kernel."""
+"""Stacks of a program: its own, as it writes them, and its threads' state as the kernel tells it.
+
+A thread that has the interpreter writes them when asked, so that no frame goes away under it. Where the interpreter is
+held, and of a program that is to be killed, the handler of a signal does, in C.
+"""
 
 import os
 import signal
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +20,8 @@ from drumline_worker.host.shim_messages import STACK_SIGNAL
 _OUR_FIRST_FRAME = "/drumline_worker/runner/runner.py"
 _MOST_THREADS = 1_024
 _MOST_BYTES = 256 * 1024
+_HELD_S = 0.3
+"""For the thread to begin: the interpreter changes hands every 5 ms where no code in C holds it."""
 _ANSWER_S = 1.0
 """For the handler to begin; it needs no interpreter, so that only a process that can't run at all takes longer."""
 _QUIET_S = 0.1
@@ -43,13 +50,9 @@ class Stacks:
         kill_quietly(pid, STACK_SIGNAL)
         kill_quietly(pid, signal.SIGCONT)
 
-    def begin_look(self, pid: int) -> bool:
-        """Asks a process that runs, and leaves one alone that is stopped: False, no handler of it would run."""
+    def clear(self) -> None:
+        """Forgets what came."""
         self._raw.clear()
-        if _process_state(pid) in _STOPPED:
-            return False
-        kill_quietly(pid, STACK_SIGNAL)
-        return True
 
     def read(self) -> bool:
         """Takes what was written; False at the end of the pipe."""
@@ -84,15 +87,23 @@ def _readable(block: str, program: str) -> str:
 
 
 class StacksLook:
-    """One look at a process, which continues: asks for its stacks, and knows when all of them have come."""
+    """One look at a process, which continues: asks for its stacks, and knows when all of them have come.
 
-    def __init__(self, stacks: Stacks, pid: int, program: str, now: float) -> None:
+    `ask` asks the thread. A process that is stopped is asked for nothing: no thread or handler of it would run.
+    """
+
+    def __init__(self, stacks: Stacks, pid: int, program: str, now: float, ask: Callable[[], None]) -> None:
+        stacks.clear()
         self._stacks = stacks
         self._pid = pid
         self._program = program
-        self._is_asked = stacks.begin_look(pid)
+        self._is_stopped = _process_state(pid) in _STOPPED
+        self._is_signalled = False
         self._size = 0
-        self._due = now + (_ANSWER_S if self._is_asked else 0.0)
+        self._due = now
+        if not self._is_stopped:
+            ask()
+            self._due += _HELD_S
 
     def patience(self, now: float) -> float:
         """Seconds until it is to be looked at again."""
@@ -105,15 +116,19 @@ class StacksLook:
             self._size, self._due = self._stacks.size, now + _QUIET_S
         if now < self._due:
             return None
+        if not (self._size or self._is_stopped or self._is_signalled):
+            self._is_signalled, self._due = True, now + _ANSWER_S
+            kill_quietly(self._pid, STACK_SIGNAL)
+            return None
         python = self._stacks.python(self._program)[:MAX_STACKS]
         return Seen(python, thread_states(self._pid)[:MAX_STACKS], "" if python else self._why_nothing())
 
     def _why_nothing(self) -> str:
-        if not self._is_asked:
+        if self._is_stopped:
             return "The process is stopped (SIGSTOP or a debugger): no handler of it runs. SIGCONT resumes it."
         return (
-            f"The process did not answer within {_ANSWER_S:g} s: it has only just begun, or waits in the kernel for "
-            "something that no signal interrupts."
+            f"The process did not answer within {_HELD_S + _ANSWER_S:g} s: it has only just begun, or waits in the "
+            "kernel for something that no signal interrupts."
         )
 
 
