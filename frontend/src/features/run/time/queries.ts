@@ -12,20 +12,21 @@ export interface Seen {
   to?: number | undefined;
 }
 
-/** Where the time of a run went; of a live one again and again. */
+/** Where the time of a run went; of a live one again and again. One that is seen to have ended is asked for anew. */
 export function ledgerQuery(id: string, ended: boolean) {
   return queryOptions({
-    queryKey: [...keys.run(id), "ledger"] as const,
+    queryKey: [...keys.run(id), "ledger", ended] as const,
     queryFn: ({ signal }) =>
       body(api.GET("/api/v1/runs/{run_id}/ledger", { params: { path: { run_id: id } }, signal })),
+    placeholderData: (previous, query) => (query?.queryKey[1] === id ? previous : undefined),
     refetchInterval: ended ? false : AGAIN_MS,
   });
 }
 
-/** What each place of the gang did, page by page. */
+/** What each place of the gang did, page by page; asked for anew as the ledger is. */
 export function lanesQuery(id: string, seen: Seen, ended: boolean) {
   return infiniteQueryOptions({
-    queryKey: [...keys.run(id), "lanes", seen] as const,
+    queryKey: [...keys.run(id), "lanes", seen, ended] as const,
     initialPageParam: undefined as string | undefined,
     queryFn: ({ pageParam, signal }) =>
       body(
@@ -35,7 +36,7 @@ export function lanesQuery(id: string, seen: Seen, ended: boolean) {
         }),
       ),
     getNextPageParam: (page) => page.next ?? undefined,
-    placeholderData: (previous) => previous,
+    placeholderData: (previous, query) => (query?.queryKey[1] === id ? previous : undefined),
     refetchInterval: ended ? false : AGAIN_MS,
   });
 }
