@@ -246,7 +246,7 @@ def test_files_of_old_checkpoints_go_once_newer_ones_are_registered(
     server: WorkerServer, worker: WorkerProcess
 ) -> None:
     attempts = Attempts(server, worker, "one_device", every_steps=2)
-    attempts.kill_at(attempts.start(waits_at=DOOMED), 8)
+    attempts.kill_at(attempts.start(waits_at=10), 8)  # so that the second has steps to save after
     second = attempts.start(pause_s=0.2, waits_at=STEPS - 5)
     server.wait(lambda: len(second.of_kind("checkpoint")) >= 3, "three saves of the second attempt")
     (worker.run_directory(second) / "scratch" / "go").touch()
