@@ -12,7 +12,7 @@ export interface Seen {
   to?: number | undefined;
 }
 
-/** Where the time of a run went; of a live one again and again. One that is seen to have ended is asked for anew. */
+/** Where the time of a run went; of a live one again and again. One that is seen to have ended is asked for once more. */
 export function ledgerQuery(id: string, ended: boolean) {
   return queryOptions({
     queryKey: [...keys.run(id), "ledger", ended] as const,
@@ -23,7 +23,7 @@ export function ledgerQuery(id: string, ended: boolean) {
   });
 }
 
-/** What each place of the gang did, page by page; asked for anew as the ledger is. */
+/** What each place of the gang did, page by page; asked for once more as the ledger is. */
 export function lanesQuery(id: string, seen: Seen, ended: boolean) {
   return infiniteQueryOptions({
     queryKey: [...keys.run(id), "lanes", seen, ended] as const,
