@@ -275,9 +275,13 @@ class Shim:
 
 
 def _send_quietly(link: socket.socket, message: dict[str, object]) -> None:
-    """Tells the runner; one that closed its socket needs no news, and gets TERM in the end."""
+    """Tells the runner; one that closed its socket needs no news, and gets TERM in the end.
+
+    Nor does one whose socket is full, as it has read nothing for hundreds of messages: a shim that waits for it would
+    extend no deadline.
+    """
     try:
-        link.send(encode(message))
+        link.send(encode(message), socket.MSG_DONTWAIT)
     except OSError:
         return
 

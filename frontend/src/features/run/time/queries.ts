@@ -7,6 +7,12 @@ import { runKeys } from "../queries";
 const AGAIN_MS = 3_000;
 const PIECES = 300;
 
+/** What was shown of the same run stays until its answer is there; of another run nothing does. */
+const ofRun =
+  (id: string) =>
+  <T>(previous: T | undefined, query?: { queryKey: readonly unknown[] }): T | undefined =>
+    query?.queryKey[1] === id ? previous : undefined;
+
 export interface Seen {
   from?: number | undefined;
   to?: number | undefined;
@@ -18,7 +24,7 @@ export function ledgerQuery(id: string, ended: boolean) {
     queryKey: [...keys.run(id), "ledger", ended] as const,
     queryFn: ({ signal }) =>
       body(api.GET("/api/v1/runs/{run_id}/ledger", { params: { path: { run_id: id } }, signal })),
-    placeholderData: (previous, query) => (query?.queryKey[1] === id ? previous : undefined),
+    placeholderData: ofRun(id),
     refetchInterval: ended ? false : AGAIN_MS,
   });
 }
@@ -36,7 +42,7 @@ export function lanesQuery(id: string, seen: Seen, ended: boolean) {
         }),
       ),
     getNextPageParam: (page) => page.next ?? undefined,
-    placeholderData: (previous, query) => (query?.queryKey[1] === id ? previous : undefined),
+    placeholderData: ofRun(id),
     refetchInterval: ended ? false : AGAIN_MS,
   });
 }
@@ -54,7 +60,7 @@ export function profilesQuery(id: string) {
         }),
       ),
     getNextPageParam: (page) => page.next ?? undefined,
-    placeholderData: (previous) => previous,
+    placeholderData: ofRun(id),
   });
 }
 
