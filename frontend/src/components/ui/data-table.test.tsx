@@ -79,4 +79,18 @@ describe("DataTable", () => {
     expect(screen.getByRole("table").getAttribute("aria-rowcount")).toBe("5001");
     expect(screen.getAllByRole("row").length).toBeLessThan(200);
   });
+
+  it("draws the rows of a long list to which one scrolls, and keeps the list as high as it is", async () => {
+    show(rowsOf(5_000));
+    vi.spyOn(window, "scrollY", "get").mockReturnValue(100_000);
+    await vi.waitFor(() => {
+      fireEvent.scroll(window);
+      expect(screen.getByText("row 3125")).toBeTruthy();
+    });
+    expect(screen.queryByText("row 0")).toBeNull();
+    const rows = screen.getAllByRole("row").slice(1);
+    const spacers = [...document.querySelectorAll<HTMLElement>("tr[aria-hidden] td")];
+    const height = spacers.reduce((sum, cell) => sum + Number.parseInt(cell.style.height, 10), 0);
+    expect(height + rows.length * 32).toBe(5_000 * 32);
+  });
 });

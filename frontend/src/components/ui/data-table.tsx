@@ -1,7 +1,6 @@
-import { createColumnHelper, tableFeatures, useTable } from "@tanstack/react-table";
-import { useWindowVirtualizer } from "@tanstack/react-virtual";
-import { type ReactNode, useMemo, useRef } from "react";
+import { lazy, type ReactNode, Suspense, useRef, useState } from "react";
 import { classNames } from "@/lib/class-names";
+import type { Shown } from "./row-window";
 import { ScrollBox } from "./scroll-box";
 import { useRowKeys } from "./use-row-keys";
 
@@ -35,102 +34,99 @@ const ROW_PX = 32;
 /** Rows of two lines, on screens too narrow for all columns. */
 const PHONE = "(max-width: 639px)";
 const PHONE_ROW_PX = 46;
-/** Below this many rows all are in the document, and the browser's own find sees them. */
-const VIRTUAL_FROM = 150;
-const features = tableFeatures({});
+/** Up to this many rows all are in the document, and the browser's own find sees them. */
+const ALL_UP_TO = 150;
+/** What only long lists need is no part of the first page. */
+const RowWindow = lazy(() => import("./row-window"));
 
-/** Rows and columns of plain text values; the one place that knows the table library. */
+/** Rows and columns of plain values; of a long list only the rows near the screen are in the document. */
 export function DataTable<Row extends object>(props: DataTableProps<Row>) {
-  const { label, columns, rows, rowKey, selected, onRowClick, keyboard = false, twoLines = false } = props;
+  const { label, columns, rows, rowKey, keyboard = false, twoLines = false } = props;
   const rowPx = twoLines && window.matchMedia(PHONE).matches ? PHONE_ROW_PX : ROW_PX;
   const body = useRef<HTMLTableSectionElement>(null);
-  const definitions = useMemo(() => {
-    const helper = createColumnHelper<typeof features, Row>();
-    return columns.map((column) =>
-      helper.display({
-        id: column.id,
-        header: () => column.header,
-        cell: ({ row }) => column.cell(row.original),
-      }),
-    );
-  }, [columns]);
-  const table = useTable({ features, columns: definitions, data: rows as Row[], getRowId: rowKey });
-  const all = table.getRowModel().rows;
-  const virtual = useWindowVirtualizer({
-    count: all.length,
-    enabled: all.length > VIRTUAL_FROM,
-    estimateSize: () => rowPx,
-    overscan: 20,
-    scrollMargin: body.current?.offsetTop ?? 0,
-  });
-  const windowed = all.length > VIRTUAL_FROM ? virtual.getVirtualItems() : null;
-  const shown = windowed ? windowed.map(({ index }) => all[index]) : all;
-  const first = windowed?.[0]?.index ?? 0;
-  const before = first * rowPx;
-  const after = (all.length - first - shown.length) * rowPx;
-  useRowKeys(body, {
-    enabled: keyboard,
-    count: all.length,
-    reveal: (index) => windowed && virtual.scrollToIndex(index),
-  });
-
-  const look = new Map(columns.map((column) => [column.id, column]));
-  const cellClass = (id: string) =>
-    classNames(look.get(id)?.align === "right" && "text-right", look.get(id)?.className);
+  const reveal = useRef<((index: number) => void) | null>(null);
+  const [near, setNear] = useState<Shown>({ first: 0, size: ALL_UP_TO });
+  const isLong = rows.length > ALL_UP_TO;
+  const first = isLong ? Math.min(near.first, rows.length) : 0;
+  const shown = isLong ? rows.slice(first, first + near.size) : rows;
+  const after = (rows.length - first - shown.length) * rowPx;
+  useRowKeys(body, { enabled: keyboard, count: rows.length, reveal: (index) => reveal.current?.(index) });
   return (
     <ScrollBox>
-      <table aria-label={label} aria-rowcount={all.length + 1} className="w-full border-collapse">
-        <thead>
-          {table.getHeaderGroups().map((group) => (
-            <tr key={group.id}>
-              {group.headers.map((header) => (
-                <th
-                  className={classNames(
-                    "h-8 whitespace-nowrap border-line border-b px-2.5 text-left font-normal text-muted text-xs first:pl-0 last:pr-0",
-                    cellClass(header.column.id),
-                  )}
-                  key={header.id}
-                  scope="col"
-                >
-                  <table.FlexRender header={header} />
-                </th>
-              ))}
-            </tr>
-          ))}
-        </thead>
+      {isLong && (
+        <Suspense>
+          <RowWindow body={body} count={rows.length} onShown={setNear} reveal={reveal} rowPx={rowPx} />
+        </Suspense>
+      )}
+      <table aria-label={label} aria-rowcount={rows.length + 1} className="w-full border-collapse">
+        <Heads columns={columns} />
         <tbody ref={body}>
-          {before > 0 && <Spacer height={before} span={columns.length} />}
-          {shown.map(
-            (row, position) =>
-              row && (
-                <tr
-                  aria-rowindex={first + position + 2}
-                  className="border-line border-b focus-within:bg-hover hover:bg-hover data-selected:bg-accent-soft"
-                  data-index={first + position}
-                  data-selected={row.id === selected || undefined}
-                  key={row.id}
-                  onClick={onRowClick && ((event) => !isControl(event.target) && onRowClick(row.original))}
-                >
-                  {row.getAllCells().map((cell) => (
-                    <td
-                      className={classNames(
-                        "h-8 whitespace-nowrap px-2.5 first:pl-0 last:pr-0",
-                        twoLines && "max-sm:h-[46px] max-sm:py-0",
-                        cellClass(cell.column.id),
-                      )}
-                      key={cell.id}
-                    >
-                      <table.FlexRender cell={cell} />
-                    </td>
-                  ))}
-                </tr>
-              ),
-          )}
+          {first > 0 && <Spacer height={first * rowPx} span={columns.length} />}
+          {shown.map((row, position) => (
+            <TableRow {...props} index={first + position} key={rowKey(row)} row={row} />
+          ))}
           {after > 0 && <Spacer height={after} span={columns.length} />}
         </tbody>
       </table>
     </ScrollBox>
   );
+}
+
+function Heads<Row>({ columns }: { columns: readonly Column<Row>[] }) {
+  return (
+    <thead>
+      <tr>
+        {columns.map((column) => (
+          <th
+            className={classNames(
+              "h-8 whitespace-nowrap border-line border-b px-2.5 text-left font-normal text-muted text-xs first:pl-0 last:pr-0",
+              ofColumn(column),
+            )}
+            key={column.id}
+            scope="col"
+          >
+            {column.header}
+          </th>
+        ))}
+      </tr>
+    </thead>
+  );
+}
+
+interface TableRowProps<Row extends object> extends DataTableProps<Row> {
+  row: Row;
+  /** Its place in the whole list. */
+  index: number;
+}
+
+function TableRow<Row extends object>(props: TableRowProps<Row>) {
+  const { row, index, columns, rowKey, selected, onRowClick, twoLines } = props;
+  return (
+    <tr
+      aria-rowindex={index + 2}
+      className="border-line border-b focus-within:bg-hover hover:bg-hover data-selected:bg-accent-soft"
+      data-index={index}
+      data-selected={rowKey(row) === selected || undefined}
+      onClick={onRowClick && ((event) => !isControl(event.target) && onRowClick(row))}
+    >
+      {columns.map((column) => (
+        <td
+          className={classNames(
+            "h-8 whitespace-nowrap px-2.5 first:pl-0 last:pr-0",
+            twoLines && "max-sm:h-[46px] max-sm:py-0",
+            ofColumn(column),
+          )}
+          key={column.id}
+        >
+          {column.cell(row)}
+        </td>
+      ))}
+    </tr>
+  );
+}
+
+function ofColumn<Row>({ align, className }: Column<Row>): string {
+  return classNames(align === "right" && "text-right", className);
 }
 
 function Spacer({ height, span }: { height: number; span: number }) {
