@@ -189,7 +189,8 @@ def test_a_worker_of_the_release_before_gets_the_bytes_from_the_server(
     assert bundle.digest(answer.content) == source["sha256"]
     assert (moved.status_code, moved.content) == (307, b"")
     assert moved.headers["location"].startswith(f"{objects.line.url}/{BUCKET}/a/place/{source['sha256'][7:9]}/")
-    assert list((server.data_dir / "blobs" / "incoming").iterdir()) == []
+    incoming = server.data_dir / "blobs" / "incoming"
+    wait_until(lambda: not list(incoming.iterdir()), timeout_s=30, what="the copy is gone once it was sent")
 
 
 def test_a_slow_store_holds_nobody_but_who_needs_it(objects: ObjectServer, server: EdgeServer) -> None:
