@@ -7,6 +7,7 @@ answers with its version and the server's pid once that answers. Each further li
 """
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -22,8 +23,8 @@ from mlflow.tracking import MlflowClient
 
 AT_ONCE = 1000
 """The most that a call of `log_batch` takes."""
-START_S = 900.0
-"""It imports all of itself in several processes, which takes a busy machine minutes."""
+START_S = 900
+"""It imports all of itself in several processes, which takes a busy machine minutes: else they are killed after 5 s."""
 READ_NAME = "m/0"
 
 
@@ -38,8 +39,10 @@ def main() -> None:
             [
                 sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port),
                 "--backend-store-uri", asked["database"], "--artifacts-destination", asked["directory"],
+                "--uvicorn-opts", f"--timeout-worker-healthcheck {START_S}",
             ],
             stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=asked["directory"],
+            env={**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},  # its job runners outlive it
         )  # fmt: skip
     try:
         url = f"http://127.0.0.1:{port}"

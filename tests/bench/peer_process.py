@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Any, Self
 
+import psutil
+
 ROOT = Path(__file__).resolve().parents[2]
 PEERS, MLFLOW = ".venv-peers", ".venv-mlflow"
 
@@ -58,10 +60,13 @@ class PeerProcess:
         self._process.stdin.close()
         self._process.wait()
 
-    @property
-    def pid(self) -> int:
-        """Of the program itself."""
-        return self._process.pid
+    def kill(self) -> None:
+        """Ends it with all that it started, whatever they do; nothing where it has ended."""
+        if self._process.poll() is None:
+            for process in psutil.Process(self._process.pid).children(recursive=True):
+                process.kill()
+            self._process.kill()
+            self._process.wait()
 
 
 def _python(environment: str) -> Path:

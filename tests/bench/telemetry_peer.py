@@ -67,9 +67,10 @@ def mlflow_on(database: str) -> Iterator[MlflowPeer | None]:
         process = PeerProcess.start("mlflow_peer.py", MLFLOW)
         LOG.parent.mkdir(parents=True, exist_ok=True)
         asked = {"database": url or f"sqlite:///{directory}/mlflow.db", "directory": directory, "log": str(LOG)}
-        peer = MlflowPeer(process, process.ask(asked), url, Path(directory))
         try:
+            peer = MlflowPeer(process, process.ask(asked), url, Path(directory))
             yield peer
-        finally:
             peer.resume()
             process.stop()
+        finally:
+            process.kill()
