@@ -11,8 +11,9 @@ from sqlalchemy import ColumnElement, and_, case, false, func, or_, select, true
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
+from drumline.contracts.arrays import ArraySummary
 from drumline.contracts.base import to_micros
-from drumline.contracts.events import ArraySummary, ReductionEvent
+from drumline.contracts.events import ReductionEvent
 from drumline.contracts.ids import new_id
 from drumline_server.base.errors import NotFoundError
 from drumline_server.base.paging import decode_cursor, page_of
@@ -21,6 +22,7 @@ from drumline_server.storage import runs
 from drumline_server.storage.models import Attempt, Reduction, ReductionKind, Run
 from drumline_server.storage.models.base import Columns, insert_or_ignore, insert_or_merge
 from drumline_server.storage.runs import require_run
+from drumline_server.telemetry.outliers import MAX_OUTLIERS, find_outliers
 
 
 def _steps_that_count(session: Session, run: Run, attempt_id: str | None) -> dict[str, int | None]:
@@ -248,14 +250,19 @@ def get_reduction(session: Session, project_id: str, run_id: str, reduction_id: 
     ).one_or_none()
     if row is None:
         raise NotFoundError("reduction", reduction_id)
+    inputs = [ArraySummary.model_validate(part) for part in row.body["inputs"]]
+    outliers = find_outliers(inputs, row.body["counts"], row.op, result_shape=row.body["result"]["shape"])
     return api.Reduction.model_validate(
         {
             **_summary(row, _places(session, [row])[row.id]).model_dump(),
-            "inputs": row.body["inputs"],
+            "inputs": inputs,
             "counts": row.body["counts"],
             "denominator": row.body["denominator"],
             "output": row.body["result"],
             "recorded_at": row.recorded_at,
+            "sampling": row.body.get("sampling"),
+            "outliers": outliers[:MAX_OUTLIERS],
+            "outlier_count": len(outliers),
         }
     )
 

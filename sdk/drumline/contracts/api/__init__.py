@@ -115,6 +115,7 @@ from drumline.contracts.api.telemetry import (
     Reduction,
     ReductionName,
     ReductionNames,
+    ReductionOutlier,
     ReductionSummary,
     SharedName,
 )
@@ -233,6 +234,7 @@ __all__ = [
     "Reduction",
     "ReductionName",
     "ReductionNames",
+    "ReductionOutlier",
     "ReductionSummary",
     "Refusal",
     "RerunRequest",
