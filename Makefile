@@ -115,8 +115,12 @@ bench-orchestration: .venv/.dev frontend/dist/index.html ## load on the server, 
 bench-fairness: .venv/.dev ## what each route's costliest request costs everybody else; JSON in build/bench/
 	PYTHONPATH=tests $(PY) tests/bench/fairness.py
 
-bench-telemetry: .venv/.dev frontend/dist/index.html ## bursts of values and lines arrive whole, and how soon; JSON in build/bench/
-	PYTHONPATH=tests $(PY) tests/bench/telemetry.py
+bench-telemetry: .venv/.dev frontend/dist/index.html ## values and lines arrive whole, and how soon; what logging costs a loop; beside MLflow's server (FACTOR=1: all points); JSON in build/bench/
+	PYTHONPATH=tests $(PY) tests/bench/telemetry.py $(if $(FACTOR),--factor $(FACTOR))
+
+.PHONY: bench-flood
+bench-flood: .venv/.dev frontend/dist/index.html ## 1 GiB of output in a minute and a line of 100 MiB: memory of the server, and what other runs wait; JSON in build/bench/
+	PYTHONPATH=tests $(PY) tests/bench/flood.py
 
 .PHONY: bench-fields
 bench-fields: .venv/.dev ## 100 000 runs with 20 fields: any sort, filter, page and count, and submissions beside them; JSON in build/bench/
@@ -130,6 +134,9 @@ bench-ui: .venv/.dev frontend/dist/index.html .venv/.chromium ## how soon the da
 	PYTHONPATH=tests $(PY) tests/bench/ui.py
 
 bench-peers: .venv-peers/.installed ## TensorFlow and Ray in an environment of their own, for the comparisons
+
+.PHONY: bench-mlflow
+bench-mlflow: .venv-mlflow/.installed ## MLflow's server in an environment of its own, for bench-telemetry
 
 sim: .venv/.dev ## live through SEEDS histories of faults in virtual time, and catch every mutant; report in build/sim/
 	PYTHONPATH=tests $(PY) -m sim --seeds $(or $(SEEDS),500)
@@ -198,6 +205,11 @@ endif
 .venv-peers/.installed: requirements/peers.txt | .venv/bin/python
 	$(UV) venv --quiet --allow-existing --python $(PYTHON) .venv-peers
 	$(UV) pip install --quiet --python .venv-peers/bin/python --require-hashes -r $<
+	@touch $@
+
+.venv-mlflow/.installed: requirements/mlflow.txt | .venv/bin/python
+	$(UV) venv --quiet --allow-existing --python $(PYTHON) .venv-mlflow
+	$(UV) pip install --quiet --python .venv-mlflow/bin/python --require-hashes -r $<
 	@touch $@
 
 .venv/.chromium: scripts/chromium.sh | .venv/bin/python

@@ -3,93 +3,39 @@
 A server runs in a process of its own; another process asks it for `/healthz` and sends a heartbeat all the time, and
 notes how long each took. This one sends each route its costliest request, again and again, in turns with as long a
 time, up to 2 s, in which it does nothing (A/A). Aim: the worst latency beside any request is at most 250 ms over the
-worst without one.
+worst without one. Then exports of a long run and deletions of long runs, the same way (`fairness_lengthy`).
 JSON in build/bench/fairness.json.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
-import multiprocessing
 import secrets
 import socket
 import statistics
-import tempfile
-import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
-from multiprocessing.connection import Connection as Pipe
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from bench import fairness_lengthy
 from bench.engine_report import machine
 from bench.fairness_requests import KEY, costly_requests, host_of
-from bench.http_load import Connection, request
-from drumline.contracts.base import from_micros
-from support.databases import DATABASES, new_database
-from support.edge import edge_server
+from bench.fairness_watch import ANSWER_S, LEAST_WINDOW_S, MOST_IDLE_S, Cost, Windows, cost_of, watched
+from support.databases import DATABASES
+
+if TYPE_CHECKING:
+    from fuzz.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
 AIM_MS = 250.0
 REPEATS = 20
-LEAST_WINDOW_S = 0.1
-"""A request that is answered sooner may still leave work behind."""
-MOST_IDLE_S = 2.0
-"""Of a turn without a request: a shorter one finds fewer bad moments, and the aim is the harder to meet."""
 FILLING = ("ten thousand runs", "ten thousand points")
 FILLED = 4
 """So many of those fit into a queue, by the server's own limit."""
-PAUSE_S = 0.005
-"""Between two questions of the prober."""
-ANSWER_S = 60.0
-_SPAWN = multiprocessing.get_context("spawn")
-Window = tuple[float, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """What the server's process tells of itself."""
-
-    url: str
-    health: bytes
-    heartbeat: bytes
-    routes: dict[str, dict[str, bytes]]
-
-
-@dataclass(slots=True)
-class Windows:
-    """When a route's costliest request was under way, and when nothing was."""
-
-    request: str
-    status: int = 0
-    seconds: list[float] = field(default_factory=list)
-    busy: list[Window] = field(default_factory=list)
-    idle: list[Window] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Worst latencies in milliseconds beside a route's costliest request."""
-
-    database: str
-    route: str
-    request: str
-    status: int
-    request_ms: float
-    """Its own median."""
-    healthz_ms: float
-    heartbeat_ms: float
-    idle_ms: float
-    """The worse of both in the times between."""
-
-    @property
-    def worst_ms(self) -> float:
-        """The worse of both beside it."""
-        return max(self.healthz_ms, self.heartbeat_ms)
 
 
 def main() -> None:
@@ -98,17 +44,22 @@ def main() -> None:
     parser.add_argument("--databases", nargs="*", choices=DATABASES, default=[*DATABASES])
     parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--routes", nargs="*", help="only routes that hold one of these texts")
+    parser.add_argument("--parts", nargs="*", choices=("routes", "lengthy"), default=("routes", "lengthy"))
+    parser.add_argument("--points", type=int, default=fairness_lengthy.POINTS, help="of each long run")
     options = parser.parse_args()
     costs: list[Cost] = []
     for database in options.databases:
-        costs += measure(database, options.repeats, options.routes or [""])
+        if "routes" in options.parts:
+            costs += measure(database, options.repeats, options.routes or [""])
+        if "lengthy" in options.parts:
+            costs += fairness_lengthy.measure(database, options.points)
     report(costs)
 
 
 def measure(database: str, repeats: int, wanted: Sequence[str]) -> list[Cost]:
     """Every route of a server on a fresh database of that kind; those that fill the queue on several."""
     costs, filling = [], []
-    with _watched(database) as (served, probe):
+    with watched(database, _costly) as (served, probe):
         found = {}
         for route, requests in served.routes.items():
             if any(text in route for text in wanted):
@@ -120,7 +71,7 @@ def measure(database: str, repeats: int, wanted: Sequence[str]) -> list[Cost]:
                 _take_turns(served.url, requests[name], found[route], repeats)
                 _tell(database, route, found[route])
         seen = probe()
-    costs = [_cost(database, route, windows, seen) for route, windows in found.items()]
+    costs = [cost_of(database, route, windows, seen) for route, windows in found.items()]
     return [*costs, *(_measure_filling(database, route, name, repeats) for route, name in filling)]
 
 
@@ -128,17 +79,15 @@ def _measure_filling(database: str, route: str, name: str, repeats: int) -> Cost
     """On a fresh database for every few: a queue holds as much as the server's own limit lets it, and no more."""
     windows, seen = Windows(name), []
     for done in range(0, repeats, FILLED):
-        with _watched(database) as (served, probe):
+        with watched(database, _costly) as (served, probe):
             _take_turns(served.url, served.routes[route][name], windows, min(FILLED, repeats - done))
             seen += probe()
     _tell(database, route, windows)
-    return _cost(database, route, windows, seen)
+    return cost_of(database, route, windows, seen)
 
 
-@contextmanager
-def _watched(database: str) -> Iterator[tuple[Served, Any]]:
-    with new_database(database) as url, serving(url) as served, probing(served) as probe:
-        yield served, probe
+def _costly(world: World, url: str) -> dict[str, dict[str, bytes]]:
+    return costly_requests(world, host_of(url))
 
 
 def _tell(database: str, route: str, windows: Windows) -> None:
@@ -160,92 +109,6 @@ def report(costs: Sequence[Cost]) -> None:
     figures = {"worst_ms": worst, "idle_worst_ms": idle, "aim_ms": AIM_MS, "met": is_met}
     rows = [asdict(cost) for cost in costs]
     path.write_text(json.dumps({"machine": machine(), **figures, "routes": rows}, indent=2))
-
-
-@contextmanager
-def serving(database_url: str) -> Iterator[Served]:
-    """A server with one of everything, in a process of its own."""
-    ours, theirs = _SPAWN.Pipe()
-    process = _SPAWN.Process(target=_serve, args=(database_url, theirs))
-    process.start()
-    try:
-        yield ours.recv()
-    finally:
-        ours.send(None)
-        process.join()
-
-
-def _serve(database_url: str, pipe: Pipe) -> None:
-    from drumline_server.app.serve import share_interpreter
-    from fuzz.world import V1, World
-
-    with (
-        tempfile.TemporaryDirectory(prefix="drumline-fair-") as directory,
-        edge_server(database_url, Path(directory)) as server,
-    ):
-        world = World(server)
-        now = from_micros(world.core.clock.now()).isoformat()
-        beat = json.dumps({"incarnation": world.worker.incarnation, "sent_at": now}).encode()
-        served = Served(
-            server.url,
-            request(server.url, "", "GET", "/healthz"),
-            request(server.url, world.worker_token, "POST", f"{V1}/worker/heartbeat", beat),
-            costly_requests(world, host_of(server.url)),
-        )
-        share_interpreter()
-        pipe.send(served)
-        pipe.recv()
-
-
-@contextmanager
-def probing(served: Served) -> Iterator[Any]:
-    """Asks all the time; what it gives tells every latency so far: (kind, asked at, answered at)."""
-    ours, theirs = _SPAWN.Pipe()
-    process = _SPAWN.Process(target=_probe, args=(served, theirs))
-    process.start()
-    ours.recv()
-    told: list[Any] = []
-
-    def tell() -> list[tuple[str, float, float]]:
-        if not told:
-            ours.send(None)
-            told.extend(ours.recv())
-        return told
-
-    try:
-        yield tell
-    finally:
-        tell()
-        process.join()
-
-
-def _probe(served: Served, pipe: Pipe) -> None:
-    stopped = threading.Event()
-    seen: list[tuple[str, float, float]] = []
-
-    async def ask(kind: str, content: bytes) -> None:
-        connection = await Connection.open(served.url)
-        while not stopped.is_set():
-            began = time.monotonic()
-            try:
-                status, _ = await asyncio.wait_for(connection.send(content), ANSWER_S)
-                assert status < 500, f"{kind} was answered {status}"  # some route ends the host's registration
-            except (ConnectionError, asyncio.IncompleteReadError):
-                connection = await Connection.open(served.url)
-                continue
-            seen.append((kind, began, time.monotonic()))
-            await asyncio.sleep(PAUSE_S)
-
-    async def both() -> None:
-        await asyncio.gather(ask("healthz", served.health), ask("heartbeat", served.heartbeat))
-
-    thread = threading.Thread(target=lambda: asyncio.run(both()))
-    thread.start()
-    pipe.send(True)
-    pipe.recv()
-    stopped.set()
-    thread.join()
-    pipe.send(seen)
 
 
 def _costliest(url: str, requests: dict[str, bytes]) -> str:
@@ -293,39 +156,6 @@ def _is_whole(answer: bytes) -> bool:
         if line.startswith(b"content-length:"):
             return len(body) >= int(line.partition(b":")[2])
     return b"text/event-stream" in head or body.endswith(b"0\r\n\r\n") or b" 204 " in head[:14]
-
-
-def _cost(database: str, route: str, windows: Windows, seen: Sequence[tuple[str, float, float]]) -> Cost:
-    first, last = windows.busy[0][0], windows.idle[-1][1]
-    near = [each for each in seen if each[2] >= first and each[1] <= last]
-
-    def beside(kind: str) -> float:
-        """Of all that were asked or answered while the request was under way."""
-        return _worst(
-            (asked, answered)
-            for each, asked, answered in near
-            if each == kind and any(asked < end and answered > begin for begin, end in windows.busy)
-        )
-
-    idle = _worst(
-        (asked, answered)
-        for _, asked, answered in near
-        if any(begin <= asked and answered <= end for begin, end in windows.idle)
-    )
-    return Cost(
-        database,
-        route,
-        windows.request,
-        windows.status,
-        1e3 * statistics.median(windows.seconds),
-        beside("healthz"),
-        beside("heartbeat"),
-        idle,
-    )
-
-
-def _worst(waits: Iterable[Window]) -> float:
-    return 1e3 * max((answered - asked for asked, answered in waits), default=0.0)
 
 
 if __name__ == "__main__":

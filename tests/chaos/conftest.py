@@ -51,7 +51,7 @@ class Scale:
 
 
 BRIEF = Scale(7, 6, 10, 0, (2, 5), 3, (2, 5), 6, 60, PATIENCE_S, 0.6)
-FULL = Scale(60, 50, 60, 600, (600, 600), 30, (20, 20), 100, 600, 900, 0.3)
+FULL = Scale(60, 50, 60, 600, (900, 900), 30, (20, 20), 100, 600, 900, 0.3)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

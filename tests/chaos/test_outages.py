@@ -34,6 +34,9 @@ CHATTY = '''
 '''
 
 
+AWAY_S = 900.0
+
+
 def output(run: Run) -> list[str]:
     """The lines that it printed."""
     segments = [segment for segment in run.logs() if segment.stream == "stdout"]
@@ -92,24 +95,33 @@ def test_f19_an_outage_longer_than_t_ends_everything_in_time_and_then_all_is_tri
 def test_f29_telemetry_of_an_outage_in_which_the_agent_dies_comes_without_gap_or_repetition(
     tmp_path: Path, database_url: str, chance: random.Random, scale: Scale
 ) -> None:
-    outage_s = chance.uniform(*scale.telemetry_outage_s)
-    with open_site(tmp_path, database_url, in_force("TAKEOVER_S", TAKEOVER_S + outage_s)) as site:
+    """The server is away; when it is back, its clock says that it was for `AWAY_S` longer."""
+    outage_s, offset = chance.uniform(*scale.telemetry_outage_s), tmp_path / "offset"
+    offset.write_text("0")
+    settings = {**in_force("TAKEOVER_S", TAKEOVER_S + outage_s), "DRUMLINE_CHAOS_OFFSET": str(offset)}
+    with open_site(tmp_path, database_url, settings, Path(__file__).with_name("shifted_server.py")) as site:
         line = site.proxy()
         host = site.add_host("alpha", through=line)
         go = tmp_path / "go"
         run = site.submit(write_program(tmp_path, CHATTY), parameters={"go": str(go)})
         wait_until(lambda: (run.refresh().details.progress.step or 0) > 0, timeout_s=PATIENCE_S, what="it is heard")
-        line.hold() if chance.random() < 0.5 else line.cut()
+        if chance.random() < 0.5:
+            line.hold()  # requests hang, else they are refused
+        site.server.kill()
         go.touch()
         time.sleep(chance.uniform(0, 2))  # the agent dies at any time
         host.kill_agent()
         host.start()
         time.sleep(outage_s)
+        offset.write_text(str(AWAY_S))
+        site.server.start()
         line.mend()
 
         assert site.finish(run).state == "SUCCEEDED"
         assert (run.result, run.details.attempts) == (4000, 1)
         assert output(run) == [f"{number:06d}" + "x" * 1016 for number in range(4000)]
+        points = run.to_arrow("x")
+        assert points["step"].to_pylist() == points["value"].to_pylist() == list(range(4000))
         assert lost_events(run) == 0
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from drumline import Client
 from drumline.contracts.events import MAX_CUT_BYTES, EventBatch
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import Limits
@@ -83,57 +84,62 @@ def test_an_event_that_the_server_refuses_leaves_a_gap_of_its_size_and_holds_not
     assert [(gap.what, gap.size_bytes) for gap in member.of_kind("gap")] == [("log", len("poison\n"))]
 
 
-def test_a_flood_of_output_arrives_whole_and_costs_little_memory(server: WorkerServer, worker: WorkerProcess) -> None:
+def test_a_flood_of_lines_and_one_of_50_mb_arrive_whole_and_cost_little_memory(
+    server: WorkerServer, worker: WorkerProcess
+) -> None:
     program = """
 import sys
 
 def main(run):
     block = "x" * 999 + "\\n"
-    for _ in range(100_000):
+    for _ in range(50_000):
         sys.stdout.write(block)
-    print("last words")
+    for _ in range(50):
+        sys.stdout.write("y" * 1_000_000)
+    print("\\nlast words")
     return "done"
 """
     member = server.assign(program)
     end = server.wait_drained(member, timeout_s=120)
     assert (end.reason, member.result) == (EndReason.COMPLETED, "done")
     assert member.of_kind("gap") == []
-    assert member.log == ("x" * 999 + "\n") * 100_000 + "last words\n"
+    assert member.log == ("x" * 999 + "\n") * 50_000 + "y" * 50_000_000 + "\nlast words\n"
     assert max(len(event.model_dump_json()) for event in member.of_kind("log")) <= MAX_CUT_BYTES
     agent = psutil.Process(worker.pid)
     assert agent.memory_info().rss < 400_000_000
 
 
 FULL = """
-import pathlib, time
-
-def main(run, *, lines: int, began: str):
-    run.log(step=0, value=0.0)
-    pathlib.Path(began).touch()
-    for line in range(1, lines):
+def main(run, *, lines: int):
+    for line in range(lines):
         print("line", line, "x" * 980)
-        if line % 100 == 0:
-            run.log(step=line, value=float(line))
+        run.log(step=line, value=line / 3)
     return lines
 """
+AWAY_S = 900.0
 
 
-def test_a_full_spool_makes_the_program_wait_and_no_limit_ends_it_however_long_the_server_refuses(
+def test_an_outage_of_900_s_with_a_full_spool_and_a_new_agent_in_it_costs_no_point_doubles_none_and_ends_no_run(
     own_server: WorkerServer, tmp_path: Path
 ) -> None:
-    worker = WorkerProcess(
-        own_server, tmp_path / "worker", environment={"DRUMLINE_WORKER_SPOOL_BYTES": str(8 * 1024**2)}
-    )
+    """The program waits for longer than its `step_s`; the rest of the 900 s the server's clock is turned."""
+    room = {"DRUMLINE_WORKER_SPOOL_BYTES": str(8 * 1024**2)}
+    worker = WorkerProcess(own_server, tmp_path / "worker", environment=room)
     worker.start()
     try:
         worker.wait_registered()
         own_server.refuse_events = lambda _batch: problem(507, "storage_full", "no room")
-        step_s = 4.0
+        step_s, lines = 4.0, 40_000
         limits = Limits(step_s=step_s, first_step_s=30.0)
-        began = tmp_path / "began"
-        member = own_server.assign(FULL, parameters={"lines": 40_000, "began": str(began)}, limits=limits)
+        member = own_server.assign(FULL, parameters={"lines": lines}, limits=limits)
         own_server.wait(lambda: "waiting_for_telemetry" in _activities(own_server), "the program waits", timeout_s=90)
-        time.sleep(3 * step_s)  # nothing may happen in it
+        with own_server.outage():
+            worker.kill()
+            time.sleep(2 * step_s)  # nothing may happen in it
+            worker.start()
+            time.sleep(step_s)
+            own_server.core.clock.advance(AWAY_S)
+        worker.wait_registered(2)
         assert member.end is None
         spooled = sum(path.stat().st_size for path in (worker.run_directory(member) / "spool").glob("*.seg"))
         assert 8 * 1024**2 <= spooled < 12 * 1024**2
@@ -141,11 +147,15 @@ def test_a_full_spool_makes_the_program_wait_and_no_limit_ends_it_however_long_t
         end = own_server.wait_drained(member, timeout_s=120)
         assert end.tick is not None
         assert end.tick.activity != "waiting_for_telemetry"
+        with Client(own_server.url, own_server.admin_token) as client:
+            stored = client.get(member.run).to_arrow("value")
     finally:
         worker.stop()
-    assert (end.reason, member.result) == (EndReason.COMPLETED, 40_000), member.log[-2_000:]
+    assert (end.reason, member.result) == (EndReason.COMPLETED, lines), member.log[-2_000:]
     assert member.of_kind("gap") == []
-    assert member.log == "".join(f"line {line} {'x' * 980}\n" for line in range(1, 40_000))
+    assert member.log == "".join(f"line {line} {'x' * 980}\n" for line in range(lines))
+    assert stored["step"].to_pylist() == list(range(lines))
+    assert stored["value"].to_pylist() == [line / 3 for line in range(lines)]
 
 
 def _activities(server: WorkerServer) -> list[str]:
