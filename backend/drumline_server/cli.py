@@ -120,21 +120,23 @@ def migrate() -> None:
 
 @server.command()
 def adopt_store() -> None:
-    """Make the data directory the database's own, in place of one that is lost for good. Stop all servers first."""
+    """Make the store of programs the database's own, in place of one that is lost for good. Stop all servers first."""
     settings = _settings()
     from drumline_server.app.local import prepare
     from drumline_server.base.clock import SystemClock
     from drumline_server.base.errors import StartError
     from drumline_server.storage.blobs import adopt_store as adopt
+    from drumline_server.storage.blobs import open_store
     from drumline_server.storage.database import require_current
 
     try:
         prepare(settings.data_dir)
         require_current(settings.url)
+        adopted = adopt(settings.url, open_store(settings), now=SystemClock().now())
     except StartError as error:
         raise click.ClickException(str(error)) from None
-    adopted = adopt(settings.url, settings.data_dir, now=SystemClock().now())
-    click.echo(f"{settings.data_dir} is the data directory of this database from now on.")
+    place = settings.store or settings.data_dir
+    click.echo(f"{place} is the {'store' if settings.store else 'data directory'} of this database from now on.")
     if adopted.missing:
         click.echo(
             f"{adopted.missing} of the {adopted.bundles} bundles that the database knows are not in it: runs of them "

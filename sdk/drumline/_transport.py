@@ -97,9 +97,10 @@ class Transport:
         self.config = config
         self.sleep = sleep
         self.clock = clock
+        self._timeout = httpx2.Timeout(timeout_s, connect=CONNECT_S)
         self._http = httpx2.Client(
             base_url=config.url,
-            timeout=httpx2.Timeout(timeout_s, connect=CONNECT_S),
+            timeout=self._timeout,
             headers={
                 "Authorization": f"Bearer {config.token.get_secret_value()}",
                 "User-Agent": f"drumline/{version('drumline')}",
@@ -175,6 +176,21 @@ class Transport:
             raise_for_problem(response)
             return response
         raise AssertionError("the last try returns or raises")
+
+    def put_elsewhere(self, url: str, content: bytes, headers: Mapping[str, str]) -> None:
+        """Writes to a signed address of the server's object store, without a credential. One try.
+
+        Raises StoreUnreachableError where the store does not take it, as for an address that is no longer good.
+        """
+        place = "{0.scheme}://{0.netloc}".format(urlsplit(url))
+        is_local = urlsplit(url).hostname in _LOOPBACK
+        with httpx2.Client(timeout=self._timeout, trust_env=not is_local, verify=trusted_by(url)) as client:
+            try:
+                response = client.put(url, content=content, headers=dict(headers))
+            except httpx2.TransportError as error:
+                raise errors.StoreUnreachableError(place, describe(error)) from error
+        if not response.is_success:
+            raise errors.StoreUnreachableError(place, f"it answered {response.status_code} {response.reason_phrase}")
 
     @contextmanager
     def stream(

@@ -134,6 +134,15 @@ class ServerUnreachableError(DrumlineError):
         self.hint = "start one with `drumline up`, or set DRUMLINE_URL to the address of yours"
 
 
+class StoreUnreachableError(ServerUnreachableError):
+    """The server's object store, at `url`, does not take a piece of a program."""
+
+    def __init__(self, url: str, cause: str) -> None:
+        DrumlineError.__init__(self, f"the server keeps programs in an object store that takes none at {url}: {cause}")
+        self.url = url
+        self.hint = "see whether this machine reaches that address; the server's operator set it (DRUMLINE_STORE)"
+
+
 class StreamError(DrumlineError):
     """The live stream broke its own rules: an event that cannot be read, or no event stream at all."""
 

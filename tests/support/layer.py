@@ -154,7 +154,7 @@ class Layer:
         rule = self._found(self._rules, request)
         answer = rule(request) if rule is not None else None
         if answer is not None:
-            await _send(answer, send)
+            await send_answer(answer, send)
             return
         await self._ask(scope, request, receive, send)
 
@@ -189,7 +189,7 @@ class Layer:
             changed = change(request, answer.json() if answer.body else None)
             if changed is NO_ANSWER:
                 self._tell(request, answer)
-                await _send(NO_ANSWER, send)
+                await send_answer(NO_ANSWER, send)
                 return
             answer = Answer(answer.status, json.dumps(changed).encode())
             length = (b"content-length", str(len(answer.body)).encode())
@@ -221,7 +221,8 @@ async def _read(scope: Scope, receive: Receive) -> Request:
     return Request(scope["method"], scope["raw_path"].decode(), query, headers, body)
 
 
-async def _send(answer: Answer, send: Send) -> None:
+async def send_answer(answer: Answer, send: Send) -> None:
+    """Answers a request."""
     # uvicorn's own send: an application has no way to break a connection
     transport: asyncio.Transport = send.__self__.transport  # type: ignore[attr-defined]
     if answer.cut and answer.chunks is None:
@@ -247,6 +248,8 @@ class _Forward:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = await _read(scope, receive)
+        if len(request.body) < int(request.headers.get("content-length", 0)):
+            return  # the line broke: no server takes half a request for a whole one
         query = scope["query_string"].decode()
         async with httpx2.AsyncClient(base_url=self._target, timeout=60) as client:
             answer = await client.request(
@@ -260,14 +263,18 @@ class _Forward:
             for name, value in answer.headers.items()
             if name not in _HOP_BY_HOP and name != "content-encoding"  # httpx2 has decoded it
         ]
+        if request.method == "HEAD":
+            headers.append((b"content-length", answer.headers.get("content-length", "0").encode()))
+        elif answer.status_code != 204:
+            headers.append((b"content-length", str(len(answer.content)).encode()))
         await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
         await send({"type": "http.response.body", "body": answer.content})
 
 
 @contextmanager
-def layer_before(target: str) -> Iterator[tuple[str, Layer]]:
+def layer_before(target: str, kind: type[Layer] = Layer) -> Iterator[tuple[str, Layer]]:
     """A layer before a server in a process of its own, and the address at which it listens."""
-    layer = Layer(_Forward(target))
+    layer = kind(_Forward(target))
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(layer, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)

@@ -51,6 +51,7 @@ class Proxy:
         self._needle: bytes | None = None
         self._lies: dict[bytes, bytes] = {}
         self._breaks: list[int] = []
+        self._truncates: list[int] = []
         self.passed = 0
         """Bytes that reached the server."""
         self.lost = threading.Event()
@@ -89,6 +90,10 @@ class Proxy:
     def break_after(self, *counts: int) -> None:
         """Ends the line once so many bytes went to the server, and the line after that, and so on."""
         self._call(lambda: self._breaks.extend(counts))
+
+    def truncate_after(self, *counts: int) -> None:
+        """Ends the line once so many bytes went to the client, and the line after that, and so on."""
+        self._call(lambda: self._truncates.extend(counts))
 
     def close(self) -> None:
         """Ends it for good."""
@@ -135,7 +140,9 @@ class Proxy:
         with suppress(OSError):
             while piece := await source.read(_PIECE):
                 await self._flow[way].wait()
-                if way is Direction.TO_SERVER and self._is_broken_by(piece):
+                if way is Direction.TO_SERVER:
+                    self.passed += len(piece)
+                if _is_broken_by(self._breaks if way is Direction.TO_SERVER else self._truncates, piece):
                     break
                 lie = self._lie_for(piece) if way is Direction.TO_SERVER else None
                 if lie is not None:
@@ -150,15 +157,6 @@ class Proxy:
                 await sink.drain()
         await self._flow[way].wait()  # the end of a connection is news too, and held with the rest
         line.end()
-
-    def _is_broken_by(self, piece: bytes) -> bool:
-        self.passed += len(piece)
-        if self._breaks:
-            self._breaks[0] -= len(piece)
-            if self._breaks[0] < 0:
-                del self._breaks[0]
-                return True
-        return False
 
     def _lie_for(self, piece: bytes) -> bytes | None:
         return next((answer for needle, answer in self._lies.items() if needle in piece), None)
@@ -184,6 +182,15 @@ class Proxy:
                 each()
 
         self._do(act())
+
+
+def _is_broken_by(breaks: list[int], piece: bytes) -> bool:
+    if breaks:
+        breaks[0] -= len(piece)
+        if breaks[0] < 0:
+            del breaks[0]
+            return True
+    return False
 
 
 @contextmanager

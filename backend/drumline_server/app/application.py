@@ -47,7 +47,7 @@ from drumline_server.scheduling.loops import start_loops
 from drumline_server.services.bundle_reading import Reading
 from drumline_server.services.identity import Authentication, TokenCache, principals_of_tokens, workers_of_tokens
 from drumline_server.services.submit import submit_all
-from drumline_server.storage.blobs import BlobStore, require_own_store
+from drumline_server.storage.blobs import open_store, require_own_store
 from drumline_server.storage.database import Database, migrate, require_current
 from drumline_server.storage.group_commit import BatchingExecutor
 from drumline_server.storage.notifications import Notifier, Publisher
@@ -222,7 +222,7 @@ def prepare(settings: Settings) -> None:
             migrate(settings.url)
     else:
         require_current(settings.url)
-    require_own_store(settings.url, settings.data_dir, now=SystemClock().now())
+    require_own_store(settings.url, open_store(settings), now=SystemClock().now())
 
 
 async def _make_usable(database: Database, settings: Settings, clock: Clock) -> None:
@@ -256,7 +256,7 @@ def _make_parts(app: Application, database: Database) -> AppState:
         settings=settings,
         clock=clock,
         database=database,
-        blobs=BlobStore(settings.data_dir / "blobs", kept_free=settings.disk_kept_bytes),
+        blobs=open_store(settings),
         reading=Reading(),
         log_searches=LogSearches(),
         live=app.live,

@@ -20,12 +20,21 @@ _MOST_CHARACTERS = 600
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to run: arguments, more environment, descriptors to hand down, which are closed here afterwards."""
+    """What to run: arguments, more environment and what of ours is left out, descriptors to hand down.
+
+    Those of `given_fds` are closed here afterwards.
+    """
 
     arguments: Sequence[str]
     environment: dict[str, str] = field(default_factory=dict)
     kept_fds: tuple[int, ...] = ()
     given_fds: tuple[int, ...] = ()
+    withheld: tuple[str, ...] = ()
+    """How names of the environment begin that it does not get."""
+
+
+def _without(withheld: tuple[str, ...]) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(withheld)}
 
 
 class Child:
@@ -59,7 +68,7 @@ class Child:
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    env={**os.environ, **command.environment},
+                    env={**_without(command.withheld), **command.environment},
                     pass_fds=(*command.kept_fds, *command.given_fds),
                     start_new_session=True,
                 )

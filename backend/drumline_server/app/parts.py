@@ -25,9 +25,15 @@ from drumline_server.app.children import Command
 from drumline_server.base.errors import StartError
 
 _VERSION_S = 10.0
+_STORE_SECRETS = ("AWS_", "AZURE_", "GOOGLE_", "DRUMLINE_STORE")
 _MAX_SOCKET_PATH = 100
 """The kernel takes 107 bytes; Redis adds nothing, but a round margin costs nothing either."""
 _ANSWER_S = 1.0
+
+
+def _withheld_of_workers() -> tuple[str, ...]:
+    """The credentials of an object store are the server's: a job runs as the user of the worker, and finds none."""
+    return _STORE_SECRETS if os.environ.get("DRUMLINE_STORE") else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +186,9 @@ class WorkerChild:
             *("--data-dir", str(self.place.data_dir), "--enroll-fd", str(token), "--report-fd", str(for_reports)),
             *self.place.arguments,
         ]
-        return Command(arguments, kept_fds=(self.life_fd,), given_fds=(token, for_reports))
+        return Command(
+            arguments, kept_fds=(self.life_fd,), given_fds=(token, for_reports), withheld=_withheld_of_workers()
+        )
 
     def _begin(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)

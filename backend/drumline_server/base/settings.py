@@ -23,6 +23,11 @@ class Settings(BaseSettings):
 
     data_dir: Path = Path("~/.drumline")
     """Where the embedded database and bundles live; 0700."""
+    store: Annotated[str, Field(pattern=r"^$|^(s3|gs|az)://[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._-]+)*/?$")] = ""
+    """`s3://bucket/prefix` where bundles are in an object store (`gs://` and `az://` are passed through, untested);
+    endpoint and credentials are those of the environment, such as AWS_ENDPOINT_URL. Unset: in the data directory."""
+    store_address_s: Annotated[int, Field(ge=10, le=3600)] = 300
+    """How long an address is good by which a client writes a piece into the object store, or a worker reads one."""
     database_url: SecretStr = SecretStr("")
     """`sqlite:///...` or `postgresql+psycopg://...`; empty means SQLite in the data directory."""
     database_pool_size: Annotated[int, Field(ge=1, le=200)] = 10

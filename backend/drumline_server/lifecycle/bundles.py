@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from drumline_server.base.errors import NotFoundError
 from drumline_server.storage import blobs
+from drumline_server.storage.blob_files import is_note
 from drumline_server.storage.models import Bundle, Job, JobVersion, Plan, Run
 from drumline_server.storage.runs import KEPT_US
 
@@ -147,5 +148,5 @@ def strays(session: Session, old: Mapping[str, Sequence[str]]) -> list[str]:
         location
         for digest, locations in old.items()
         for location in locations
-        if (digest not in named if blobs.is_note(location) else location not in named.get(digest, ()))
+        if (digest not in named if is_note(location) else location not in named.get(digest, ()))
     ]

@@ -1,6 +1,5 @@
 """The rounds in which bundles go that nothing names: their rows, then their bytes, and files that no row names."""
 
-import asyncio
 from collections.abc import Sequence
 from functools import partial
 
@@ -10,7 +9,7 @@ from drumline_server.base.clock import Clock
 from drumline_server.base.settings import Settings
 from drumline_server.lifecycle.bundles import FIRST, Key, Swept, find_unnamed, mark_unnamed, strays, sweep_part
 from drumline_server.scheduling.leadership import Leadership
-from drumline_server.storage.blobs import BlobStore
+from drumline_server.storage.blobs import open_store
 from drumline_server.storage.database import Database
 
 _DAY_US = 86_400 * 1_000_000
@@ -20,13 +19,12 @@ _DAY_US = 86_400 * 1_000_000
 class BundleSweep:
     """Marks bundles that nothing names, deletes those whose grace period is over, and removes files that no row names.
 
-    Each transaction is short, and between two of them others write. Files are listed and removed in a thread, a folder
-    at a time.
+    Each transaction is short, and between two of them others write. Files are listed a folder at a time.
     """
 
     def __init__(self, database: Database, settings: Settings, clock: Clock, leadership: Leadership) -> None:
         self._database = database
-        self._blobs = BlobStore(settings.data_dir / "blobs")
+        self._blobs = open_store(settings)
         self._grace_us = settings.bundle_grace_days * _DAY_US
         self._clock = clock
         self._leadership = leadership
@@ -40,13 +38,13 @@ class BundleSweep:
                 await self._database.write(partial(self._mark, unnamed=found.unnamed))
             after = found.border
         while (swept := await self._database.write(self._sweep)).looked_at:
-            await asyncio.to_thread(self._remove, swept.locations)
+            await self._remove(swept.locations)
         before_us = self._clock.now() - _DAY_US
-        await asyncio.to_thread(self._blobs.remove_old_incoming, before_us)
-        for folder in await asyncio.to_thread(self._blobs.folders):
-            old = await asyncio.to_thread(self._blobs.old_files, folder, before_us)
+        await self._blobs.remove_old_incoming(before_us)
+        for folder in await self._blobs.folders():
+            old = await self._blobs.old_files(folder, before_us)
             if old:
-                await asyncio.to_thread(self._remove, await self._database.read(partial(strays, old=old)))
+                await self._remove(await self._database.read(partial(strays, old=old)))
 
     def _mark(self, session: Session, unnamed: Sequence[Key]) -> None:
         self._leadership.guard(session)
@@ -56,6 +54,6 @@ class BundleSweep:
         self._leadership.guard(session)
         return sweep_part(session, grace_period_us=self._grace_us, now=self._clock.now())
 
-    def _remove(self, locations: Sequence[str]) -> None:
+    async def _remove(self, locations: Sequence[str]) -> None:
         for location in locations:
-            self._blobs.remove(location)
+            await self._blobs.remove(location)

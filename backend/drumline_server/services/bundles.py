@@ -22,6 +22,7 @@ from drumline_server.services.bundle_child import Comparison
 from drumline_server.services.bundle_reading import Reading, Task
 from drumline_server.storage.blobs import (
     BlobStore,
+    Unfinished,
     bundle_bytes_of,
     find_bundle,
     insert_bundle,
@@ -73,10 +74,10 @@ class ProjectBundles:
         The row is asked last: who is told that a bundle is stored finds it.
         """
         known = await self.database.read(lambda session: find_bundle(session, self.project_id, packed.sha256))
-        found = known is not None and await asyncio.to_thread(self.blobs.has, location_of(known))
+        found = known is not None and await self.blobs.has(location_of(known))
         if found and await self.database.write(self._renew(packed.sha256)):
             return
-        location = await asyncio.to_thread(self.blobs.keep, file, packed.sha256)
+        location = await self.blobs.keep(file, packed.sha256)
         lost = known if known is not None and not found else None
 
         def list_it(session: Session) -> bool:
@@ -88,7 +89,7 @@ class ProjectBundles:
             return locate_bundle(session, self.project_id, packed.sha256) == location
 
         if not await self.database.write(list_it):  # somebody else's upload of the same was first
-            await asyncio.to_thread(self.blobs.remove, location)
+            await self.blobs.remove(location)
 
     def _renew(self, sha256: str) -> Callable[[Session], bool]:
         return lambda session: renew_bundle(session, self.project_id, sha256, now=self.clock.now())
@@ -128,7 +129,8 @@ async def show_upload(project: ProjectBundles, sha256: str, caller: str) -> api.
         stored = await show_bundle(project.database, project.project_id, sha256, now=project.clock.now())
         return api.BundleUpload(sha256=sha256, received_bytes=stored.size_bytes, bundle=stored)
     except NotFoundError:
-        return api.BundleUpload(sha256=sha256, received_bytes=project.blobs.received(project.owner(caller), sha256))
+        received = await project.blobs.received(project.owner(caller), sha256)
+        return api.BundleUpload(sha256=sha256, received_bytes=received, by_address=project.blobs.takes_pieces)
 
 
 async def receive_piece(project: ProjectBundles, piece: Piece, caller: str) -> api.BundleUpload:
@@ -138,49 +140,78 @@ async def receive_piece(project: ProjectBundles, piece: Piece, caller: str) -> a
     request sends the same; payload_too_large, bad_bundle, unavailable, as `receive`.
     """
     await project.admit(piece.sha256, piece.size_bytes)
-    with project.blobs.unfinished(project.owner(caller), piece.sha256) as file:
-        received = file.seek(0, 2)
-        if piece.offset != received:
-            raise DrumlineError(
-                ProblemCode.CONFLICT,
-                f"The piece begins at byte {piece.offset}; {received} have come of the bundle.",
-                hint=f"Send it from byte {received} on.",
-                context={"received_bytes": received},
-            )
-        received = await _add_piece(project.blobs, file, piece)
-        if received < piece.size_bytes:
-            return api.BundleUpload(sha256=piece.sha256, received_bytes=received)
+    async with project.blobs.unfinished(project.owner(caller), piece.sha256) as upload:
+        await _require_next(upload, piece)
+        await _add_piece(project.blobs, upload, piece)
+        known = {"sha256": piece.sha256, "received_bytes": upload.received_bytes}
+        if upload.received_bytes < piece.size_bytes:
+            return api.BundleUpload.model_validate({**known, "by_address": project.blobs.takes_pieces})
         try:
-            stored = await _judge_whole(project, file, piece, caller)
+            stored = await _judge_whole(project, upload, piece, caller)
         except DrumlineError as error:
             if error.code not in (ProblemCode.RATE_LIMITED, ProblemCode.UNAVAILABLE):  # it will be refused again
-                Path(file.name).unlink(missing_ok=True)
+                await upload.discard()
             raise
-        Path(file.name).unlink(missing_ok=True)
-        return api.BundleUpload(sha256=piece.sha256, received_bytes=received, bundle=stored)
+        await upload.discard()
+        return api.BundleUpload.model_validate({**known, "bundle": stored})
 
 
-async def _add_piece(blobs: BlobStore, file: BinaryIO, piece: Piece) -> int:
-    received = piece.offset
+async def _require_next(upload: Unfinished, piece: Piece) -> None:
+    received = upload.received_bytes
+    if received > piece.size_bytes:  # only an address of the store takes more than was announced
+        await upload.discard()
+        received = 0
+    if piece.offset != received:
+        raise _not_next(piece.offset, received)
+
+
+def _not_next(offset: int, received: int) -> DrumlineError:
+    return DrumlineError(
+        ProblemCode.CONFLICT,
+        f"The piece begins at byte {offset}; {received} have come of the bundle.",
+        hint=f"Send it from byte {received} on.",
+        context={"received_bytes": received},
+    )
+
+
+async def _add_piece(blobs: BlobStore, upload: Unfinished, piece: Piece) -> None:
     async for chunk in piece.chunks:
-        received += len(chunk)
-        if received > piece.size_bytes:
+        if upload.received_bytes + len(chunk) > piece.size_bytes:
             raise InvalidRequestError("size", f"{piece.size_bytes} bytes were announced, and more came")
         blobs.require_room()
-        file.write(chunk)
-    return received
+        upload.add(chunk)
 
 
-async def _judge_whole(project: ProjectBundles, file: BinaryIO, piece: Piece, caller: str) -> api.Bundle:
-    file.seek(0)
-    digest = await asyncio.to_thread(bundle.digest, file)
-    if digest != piece.sha256:
-        raise DrumlineError(
-            ProblemCode.BAD_BUNDLE,
-            f"The {piece.size_bytes} bytes that came are {digest}, not {piece.sha256}.",
-            hint="Send the bundle again, from its first byte.",
-        )
-    return await judge(project, file, digest, caller)
+async def _judge_whole(project: ProjectBundles, upload: Unfinished, piece: Piece, caller: str) -> api.Bundle:
+    async with upload.whole() as file:
+        digest = await asyncio.to_thread(bundle.digest, file)
+        if digest != piece.sha256:
+            raise DrumlineError(
+                ProblemCode.BAD_BUNDLE,
+                f"The {piece.size_bytes} bytes that came are {digest}, not {piece.sha256}.",
+                hint="Send the bundle again, from its first byte.",
+            )
+        return await judge(project, file, digest, caller)
+
+
+async def find_piece_address(
+    project: ProjectBundles, sha256: str, offset: int, size_bytes: int, caller: str
+) -> api.PieceAddress:
+    """Where the client sends a piece by itself. The whole is judged by `receive_piece`, once all of it is there.
+
+    Raises DrumlineError: conflict, payload_too_large, unavailable, as `receive_piece`; not_found where the store has no
+    addresses.
+    """
+    await project.admit(sha256, size_bytes)
+    owner = project.owner(caller)
+    if project.blobs.takes_pieces and (received := await project.blobs.received(owner, sha256)) != offset:
+        raise _not_next(offset, received)
+    address = await project.blobs.piece_address(owner, sha256, offset, size_bytes)
+    if address is None:
+        raise NotFoundError("address", sha256, detail="This server takes pieces of bundles itself.")
+    return api.PieceAddress(
+        url=address.url, headers=address.headers, size_bytes=address.size_bytes, expires_at=address.expires_at
+    )
 
 
 async def judge(project: ProjectBundles, file: BinaryIO, digest: str, caller: str) -> api.Bundle:
@@ -284,7 +315,8 @@ def _bundle(row: Bundle) -> api.Bundle:
 
 async def read_source(blobs: BlobStore, reading: Reading, location: str, caller: str) -> bytes:
     """The text files of a stored bundle, up to 4 MiB in all: an `api.BundleSource` as JSON."""
-    return await reading.read(Task("source", (blobs.path(location),)), caller)
+    async with blobs.local(location) as path:
+        return await reading.read(Task("source", (path,)), caller)
 
 
 async def compare_bundles(
@@ -293,8 +325,9 @@ async def compare_bundles(
     """The files that differ from bundle `old` to `new`, each a (name for the diff, location); and how many in all."""
     if old[1] == new[1]:
         return Comparison(files=(), total=0)
-    task = Task("compare", (blobs.path(old[1]), blobs.path(new[1])), (old[0], new[0]))
-    return Comparison.model_validate_json(await reading.read(task, caller))
+    async with blobs.local(old[1]) as old_path, blobs.local(new[1]) as new_path:
+        task = Task("compare", (old_path, new_path), (old[0], new[0]))
+        return Comparison.model_validate_json(await reading.read(task, caller))
 
 
 def too_large(limit_bytes: int) -> DrumlineError:
@@ -335,15 +368,15 @@ def _finish_file(file: BinaryIO, filename: str | None) -> str:
 
 async def _inspect(blobs: BlobStore, reading: Reading, digest: str, path: Path, caller: str) -> bytes:
     """What the program offers, as JSON: read once for each content, and refused once."""
-    kept = await asyncio.to_thread(blobs.note, digest)
+    kept = await blobs.note(digest)
     if kept is None:
         try:
             kept = await reading.read(Task("inspect", (path,)), caller)
         except TooMuchToReadError as error:
             refusal = {"refused": error.detail, "hint": error.hint, "context": error.context}
-            await asyncio.to_thread(blobs.keep_note, digest, json.dumps(refusal).encode())
+            await blobs.keep_note(digest, json.dumps(refusal).encode())
             raise
-        await asyncio.to_thread(blobs.keep_note, digest, kept)
+        await blobs.keep_note(digest, kept)
     elif kept.startswith(b'{"refused"'):
         told = json.loads(kept)
         raise DrumlineError(ProblemCode.BAD_BUNDLE, told["refused"], hint=told["hint"], context=told["context"])

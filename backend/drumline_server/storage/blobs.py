@@ -1,216 +1,117 @@
-"""Programs by content: bytes in the data directory, rows in the database, and whether these belong together.
+"""Programs by content: what a store of their bytes does, their rows, and whether the two belong together.
 
-Several API processes on one database share one directory. One that lacked it would take submissions whose programs
+Several API processes on one database share one store. One that lacked it would take submissions whose programs
 nobody finds: each run would fail at its start.
-
-A file is stored under a location of its own, which no other file ever gets: its digest and 16 random digits. Whoever
-removes one, however late, removes no file that was stored since.
 """
 
-import fcntl
-import hashlib
-import os
-import secrets
-import shlex
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+import asyncio
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 from sqlalchemy import ColumnElement, bindparam, create_engine, func, select, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline.contracts.problems import ProblemCode
-from drumline_server.base.errors import DrumlineError, NotFoundError, StoreError
-from drumline_server.base.turns import busy
+from drumline_server.base.errors import StoreError
+from drumline_server.base.settings import Settings
+from drumline_server.storage.blob_files import FileStore, SignedAddress, legacy_location
 from drumline_server.storage.models import Bundle, Store, principal_columns
 from drumline_server.storage.models.base import insert_or_ignore
 
-_PREFIX = "sha256:"
-_DIGITS = frozenset("0123456789abcdef")
-_NOTE_SUFFIX = ".offers1"
-"""With the number of the form and rules of a note: notes of others are not read."""
-_MOST_UNFINISHED = 8
-"""Contents of one owner that have come in part; the oldest gives way to a further one."""
+
+class Unfinished(Protocol):
+    """What has come of a content, held by one request."""
+
+    @property
+    def received_bytes(self) -> int:
+        """How many bytes of it have come, from its first on."""
+
+    def add(self, chunk: bytes) -> None:
+        """Adds what comes next; it stays, whatever becomes of the request."""
+
+    def whole(self) -> AbstractAsyncContextManager[BinaryIO]:
+        """All that has come, as a file on this machine for the length of the block."""
+
+    async def discard(self) -> None:
+        """Forgets all that has come."""
 
 
-class BlobStore:
-    """A directory of content-addressed files, safe for several processes at once."""
+class BlobStore(Protocol):
+    """Content by its digest, safe for several processes at once.
 
-    def __init__(self, root: Path, *, kept_free: int = 0) -> None:
-        self._root = root
-        self._kept_free = kept_free
-        self._incoming = root / "incoming"
-        self._unfinished = root / "unfinished"
-        self._incoming.mkdir(mode=0o700, parents=True, exist_ok=True)
+    Methods raise DrumlineError: not_found, rate_limited, and unavailable where the store cannot do it now.
+    """
 
-    @contextmanager
-    def incoming(self) -> Iterator[BinaryIO]:
-        """A file for bytes on their way in; it is gone after the block unless `keep` took it."""
-        path = self._incoming / secrets.token_hex(16)
-        with path.open("x+b") as file:
-            try:
-                yield file
-            finally:
-                path.unlink()
-
-    def received(self, owner: str, digest: str) -> int:
-        """How many bytes have come of a content that its owner sends piece by piece."""
-        try:
-            return self._unfinished_file(owner, digest).stat().st_size
-        except FileNotFoundError:
-            return 0
-
-    @contextmanager
-    def unfinished(self, owner: str, digest: str) -> Iterator[BinaryIO]:
-        """What has come of it so far, for one request at a time; what is written is added, and stays after the block.
-
-        Raises DrumlineError rate_limited where another request has it.
-        """
-        path = self._unfinished_file(owner, digest)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not path.exists():
-            for oldest in sorted(path.parent.iterdir(), key=_changed_us)[: 1 - _MOST_UNFINISHED]:
-                _remove_unless_sent(oldest)
-        with path.open("ab+", buffering=0) as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                is_own = path.exists() and path.stat().st_ino == os.fstat(file.fileno()).st_ino
-            except BlockingIOError:
-                is_own = False
-            if not is_own:  # another has it, or has just finished it
-                raise busy(f"Another request sends the bundle {digest}.")
-            yield file
-
-    def _unfinished_file(self, owner: str, digest: str) -> Path:
-        name = legacy_location(digest).replace("/", "")
-        return self._unfinished / hashlib.sha256(owner.encode()).hexdigest()[:32] / name
+    def incoming(self) -> AbstractContextManager[BinaryIO]:
+        """A file on this machine for bytes on their way; it is gone after the block."""
 
     def require_room(self) -> None:
-        """Raises DrumlineError where the disk has less left than is kept free: the database may be on it too."""
-        free = shutil.disk_usage(self._incoming).free
-        if free < self._kept_free:
-            raise DrumlineError(
-                ProblemCode.UNAVAILABLE,
-                f"The server's disk has {free} bytes left, of which {self._kept_free} are kept free of bundles.",
-                hint="Have the server's disk cleared, or set DRUMLINE_DISK_KEPT_BYTES lower.",
-                context={"retry_after_s": 60},
-            )
+        """Raises DrumlineError where this machine's disk has less left than is kept free."""
 
-    def keep(self, file: BinaryIO, digest: str) -> str:
-        """Stores the whole content of `file`, whose digest is `sha256:...`, durably; the location where it is found."""
-        file.flush()
-        os.utime(file.fileno())  # it is no stray before a row has had the time to name it
-        location = f"{legacy_location(digest)}-{secrets.token_hex(8)}"
-        target = self._root / location
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Content before name: after a power cut, a name without its content would pass for the bundle.
-        os.fsync(file.fileno())
-        os.link(file.name, target)
-        _sync_directory(target.parent)
-        return location
+    async def keep(self, file: BinaryIO, digest: str) -> str:
+        """Stores the content of a file of `incoming` or `Unfinished.whole` durably; the location where it is found."""
 
-    def remove(self, location: str) -> None:
+    async def remove(self, location: str) -> None:
         """Removes what is stored there, if it is still there."""
-        (self._root / location).unlink(missing_ok=True)
 
-    def note(self, digest: str) -> bytes | None:
-        """What `keep_note` kept of that content; None if nothing is known of it."""
-        try:
-            return self._note(digest).read_bytes()
-        except FileNotFoundError:
-            return None
-
-    def keep_note(self, digest: str, note: bytes) -> None:
-        """Keeps what is to be known of a content beside it; lost at worst, and then found out again."""
-        target = self._note(digest)
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with self.incoming() as file:
-            file.write(note)
-            file.flush()
-            with suppress(FileExistsError):
-                os.link(file.name, target)
-
-    def has(self, location: str) -> bool:
+    async def has(self, location: str) -> bool:
         """Whether something is stored there."""
-        return (self._root / location).is_file()
 
-    def path(self, location: str) -> Path:
-        """The file that is stored there. Raises NotFoundError if there is none."""
-        if not self.has(location):
-            raise NotFoundError("blob", location)
-        return self._root / location
+    def holds(self, location: str) -> bool:
+        """The same for who starts a server. Raises StoreError where the store cannot be used."""
 
-    def folders(self) -> Sequence[str]:
-        """Those that hold files: the first two digits of their digests."""
-        return sorted(each.name for each in self._root.iterdir() if _is_folder(each.name))
+    def local(self, location: str) -> AbstractAsyncContextManager[Path]:
+        """What is stored there, as a file on this machine for the length of the block."""
 
-    def old_files(self, folder: str, before_us: int) -> dict[str, list[str]]:
-        """Locations of files of a folder that have not changed since, by the digest in their names."""
-        found: dict[str, list[str]] = {}
-        with os.scandir(self._root / folder) as files:
-            for each in files:
-                rest = each.name[: 64 - len(folder)]
-                if _is_digest(f"{folder}{rest}") and _changed_us(each) < before_us:
-                    found.setdefault(f"{_PREFIX}{folder}{rest}", []).append(f"{folder}/{each.name}")
-        return found
+    async def address(self, location: str) -> SignedAddress | None:
+        """Where a worker may read what is stored there; None where this server has to send it."""
 
-    def remove_old_incoming(self, before_us: int) -> None:
+    async def note(self, digest: str) -> bytes | None:
+        """What `keep_note` kept of that content; None if nothing is known of it."""
+
+    async def keep_note(self, digest: str, note: bytes) -> None:
+        """Keeps what is to be known of a content beside it; lost at worst, and then found out again."""
+
+    async def received(self, owner: str, digest: str) -> int:
+        """How many bytes have come of a content that its owner sends piece by piece."""
+
+    def unfinished(self, owner: str, digest: str) -> AbstractAsyncContextManager[Unfinished]:
+        """What has come of it so far. Raises DrumlineError rate_limited where another request works on it."""
+
+    async def piece_address(self, owner: str, digest: str, offset: int, size_bytes: int) -> SignedAddress | None:
+        """Where the piece from `offset` on may be written; None where this server has to take it."""
+
+    @property
+    def takes_pieces(self) -> bool:
+        """Whether `piece_address` gives addresses."""
+
+    async def folders(self) -> Sequence[str]:
+        """Those that hold content: the first two digits of its digests."""
+
+    async def old_files(self, folder: str, before_us: int) -> dict[str, list[str]]:
+        """Locations in a folder that have not changed since, by the digest in their names."""
+
+    async def remove_old_incoming(self, before_us: int) -> None:
         """Removes bytes on their way in that nobody sends any more, and what killed processes left of others."""
-        for file in (*self._incoming.iterdir(), *self._unfinished.glob("*/*")):
-            if _changed_us(file) < before_us:
-                file.unlink(missing_ok=True)
 
-    def _note(self, digest: str) -> Path:
-        return (self._root / legacy_location(digest)).with_suffix(_NOTE_SUFFIX)
+    async def check(self) -> None:
+        """Raises DrumlineError unavailable where the store cannot be used."""
 
+    def read_mark(self) -> str:
+        """By which the database knows its store, or an empty text. Raises StoreError where it cannot be used."""
 
-def legacy_location(digest: str) -> str:
-    """Where content lay before each file had a location of its own. Raises NotFoundError for what is no digest."""
-    name = digest.removeprefix(_PREFIX)
-    if not _is_digest(name):
-        raise NotFoundError("blob", digest)
-    return f"{name[:2]}/{name[2:]}"
+    def make_mark(self) -> str:
+        """The mark, made if there is none; the same for all who ask at once. Raises StoreError."""
 
-
-def is_note(location: str) -> bool:
-    """Whether what is stored there was kept beside a content."""
-    return "." in location
-
-
-def _remove_unless_sent(path: Path) -> None:
-    with suppress(FileNotFoundError, BlockingIOError), path.open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        path.unlink()
-
-
-def _is_digest(name: str) -> bool:
-    return len(name) == 64 and set(name) <= _DIGITS
-
-
-def _is_folder(name: str) -> bool:
-    return len(name) == 2 and set(name) <= _DIGITS
-
-
-def _changed_us(file: os.DirEntry[str] | Path) -> int:
-    try:
-        return file.stat().st_mtime_ns // 1_000
-    except FileNotFoundError:  # whoever wrote it has taken it away
-        return 2**63
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    def explain_foreign(self, known: str | None) -> str:
+        """That this is not the store of the database, which has that mark, and what to do."""
 
 
 _STORE = "bundles"
+_ANY_TIME = 2**63
 _FIND = select(Bundle).where(Bundle.project_id == bindparam("project"), Bundle.sha256 == bindparam("sha256"))
 
 
@@ -280,7 +181,7 @@ def newest_bundle(session: Session) -> Bundle | None:
 
 
 def store_identity(session: Session) -> str | None:
-    """What the directory of bundles is marked with."""
+    """What the store of bundles is marked with."""
     return session.scalar(select(Store.identity).where(Store.name == _STORE))
 
 
@@ -289,86 +190,69 @@ def add_store_identity(session: Session, identity: str, *, now: int) -> None:
     insert_or_ignore(session, Store, [{"name": _STORE, "identity": identity, "created_at": now}])
 
 
-_FILE = "store.id"
+def open_store(settings: Settings) -> BlobStore:
+    """The store that the settings name. Raises StoreError where it cannot be opened."""
+    files = FileStore(settings.data_dir / "blobs", kept_free=settings.disk_kept_bytes)
+    if not settings.store:
+        return files
+    try:
+        from drumline_server.storage.object_store import ObjectStore
+    except ImportError:
+        raise StoreError(
+            f"DRUMLINE_STORE={settings.store} needs obstore, which is not installed: pip install 'drumline[store]', or "
+            "unset it to keep programs in the data directory."
+        ) from None
+    return ObjectStore(settings.store, files, settings.store_address_s)
 
 
-def require_own_store(database_url: str, data_dir: Path, *, now: int) -> None:
-    """Marks directory and database at their first use together. Raises StoreError where they do not belong together.
+def require_own_store(database_url: str, store: BlobStore, *, now: int) -> None:
+    """Marks store and database at their first use together. Raises StoreError where they do not belong together.
 
-    A database that is older than marks takes the directory that has its newest bundle.
+    A database that is older than marks takes the store that has its newest bundle.
     """
-    blobs = data_dir / "blobs"
     engine = create_engine(database_url)
     try:
         with Session(engine) as session, session.begin():
             known = store_identity(session)
-            if known is None and _has_newest(session, BlobStore(blobs)):
-                add_store_identity(session, _read_or_mark(blobs), now=now)
+            newest = None if known else newest_bundle(session)
+            location = None if newest is None else location_of(newest)
+        is_own = known is None and (location is None or store.holds(location))
+        mark = store.make_mark() if is_own else store.read_mark()
+        if is_own:
+            with Session(engine) as session, session.begin():
+                add_store_identity(session, mark, now=now)
                 known = store_identity(session)
     finally:
         engine.dispose()
-    if known is None or _read(blobs) != known:
-        raise StoreError(
-            f"The data directory {data_dir} does not hold the programs of this database: all API processes of one "
-            "database share one directory. Set DRUMLINE_DATA_DIR to the directory of the others, or mount it here. "
-            f"If it was moved or restored, bring its file blobs/{_FILE} too"
-            + (f", which holds {known}" if known else " and what else lay in blobs")
-            + ". If it is lost for good, stop the other API processes and run: "
-            f"DRUMLINE_DATA_DIR={shlex.quote(str(data_dir))} drumline server adopt-store"
-        )
+    if known is None or mark != known:
+        raise StoreError(store.explain_foreign(known))
 
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """How many bundles the database has, and how many of them the directory that it has now lacks."""
+    """How many bundles the database has, and how many of them the store that it has now lacks."""
 
     bundles: int
     missing: int
 
 
-def adopt_store(database_url: str, data_dir: Path, *, now: int) -> Adopted:
-    """Makes the directory the database's own, in place of one that is lost, whose mark no longer counts.
+def adopt_store(database_url: str, store: BlobStore, *, now: int) -> Adopted:
+    """Makes the store the database's own, in place of one that is lost, whose mark no longer counts.
 
-    No other API process may run meanwhile: one on the directory of before would not be refused before its next start.
+    No other API process may run meanwhile: one on the store of before would not be refused before its next start.
     """
-    blobs = data_dir / "blobs"
-    store, engine = BlobStore(blobs), create_engine(database_url)
+    identity = store.make_mark()
+    engine = create_engine(database_url)
     try:
         with Session(engine) as session, session.begin():
-            identity = _read_or_mark(blobs)
             add_store_identity(session, identity, now=now)
             session.execute(update(Store).where(Store.name == _STORE).values(identity=identity, created_at=now))
             locations = {location_of(row) for row in session.scalars(select(Bundle))}
     finally:
         engine.dispose()
-    return Adopted(len(locations), sum(not store.has(location) for location in locations))
+    return Adopted(len(locations), len(locations - asyncio.run(_stored(store))))
 
 
-def _has_newest(session: Session, store: BlobStore) -> bool:
-    newest = newest_bundle(session)
-    if newest is None:
-        return True
-    return store.has(location_of(newest))
-
-
-def _read_or_mark(blobs: Path) -> str:
-    """The identity of the directory, made if it has none; the same for all who ask at once."""
-    partial = blobs / f".{_FILE}.{secrets.token_hex(8)}"
-    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(f"{secrets.token_hex(16)}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        # A link fails where the name is taken: of two that mark at once one wins, and both read its mark.
-        with suppress(FileExistsError):
-            os.link(partial, blobs / _FILE)
-    finally:
-        partial.unlink()
-    return _read(blobs)
-
-
-def _read(blobs: Path) -> str:
-    try:
-        return (blobs / _FILE).read_text("ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
+async def _stored(store: BlobStore) -> set[str]:
+    found = [await store.old_files(folder, _ANY_TIME) for folder in await store.folders()]
+    return {location for files in found for locations in files.values() for location in locations}

@@ -210,6 +210,28 @@ export interface paths {
         patch: operations["continue_upload"];
         trace?: never;
     };
+    "/api/v1/bundles/{sha256}/upload/address": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Get Piece Address
+         * @description Where in the object store the zip is to be sent from byte `offset` on, where `by_address` says so.
+         *
+         *     Once all of it is there, `PATCH` with an empty body and `offset` equal to `size` stores the bundle.
+         */
+        post: operations["get_piece_address"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/devices": {
         parameters: {
             query?: never;
@@ -1822,7 +1844,7 @@ export interface paths {
         };
         /**
          * Fetch Bundle
-         * @description The zip of a program that a run of this host's project uses.
+         * @description The zip of a program that a run of this host's project uses, or 307 to where in an object store it is.
          */
         get: operations["fetch_bundle"];
         put?: never;
@@ -2540,6 +2562,11 @@ export interface components {
          */
         BundleUpload: {
             bundle?: components["schemas"]["Bundle"] | null;
+            /**
+             * By Address
+             * @default false
+             */
+            by_address: boolean;
             /** Received Bytes */
             received_bytes: number;
             /** Sha256 */
@@ -4987,6 +5014,22 @@ export interface components {
             items: components["schemas"]["Webhook"][];
             /** Next */
             next?: string | null;
+        };
+        /**
+         * PieceAddress
+         * @description Where in the object store a piece of a bundle is to be written, by a PUT and without a credential.
+         */
+        PieceAddress: {
+            /** Expires At */
+            expires_at: string;
+            /** Headers */
+            headers?: {
+                [key: string]: string;
+            };
+            /** Size Bytes */
+            size_bytes: number;
+            /** Url */
+            url: string;
         };
         /**
          * PlacedDevice
@@ -7714,6 +7757,7 @@ export type PageTimeLane = components['schemas']['Page_TimeLane_'];
 export type PageToken = components['schemas']['Page_Token_'];
 export type PageWebhookDelivery = components['schemas']['Page_WebhookDelivery_'];
 export type PageWebhook = components['schemas']['Page_Webhook_'];
+export type PieceAddress = components['schemas']['PieceAddress'];
 export type PlacedDevice = components['schemas']['PlacedDevice'];
 export type PlacedReplica = components['schemas']['PlacedReplica'];
 export type PlacedVariable = components['schemas']['PlacedVariable'];
@@ -8190,6 +8234,42 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["BundleUpload"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_piece_address: {
+        parameters: {
+            query: {
+                /** @description Where the piece begins in the bundle, in bytes. */
+                offset: number;
+                /** @description Of the whole bundle, a zip, in bytes. */
+                size: number;
+            };
+            header?: never;
+            path: {
+                sha256: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PieceAddress"];
                 };
             };
             /** @description An error, told in words and with a code. */
@@ -11222,7 +11302,10 @@ export interface operations {
     };
     fetch_bundle: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Whether the answer may be the address of it in an object store. */
+                direct?: boolean;
+            };
             header?: never;
             path: {
                 sha256: string;

@@ -1,4 +1,8 @@
-"""How a program comes to the server: in one request, or, where it is large, continued after a connection that broke."""
+"""How a program comes to the server: in one request, or, where it is large, continued after a connection that broke.
+
+Where the server keeps programs in an object store, the pieces of a large one go there, to addresses that the server
+signs. No credential goes with them.
+"""
 
 from urllib.parse import quote
 
@@ -31,10 +35,11 @@ def _send_rest(transport: Transport, path: str, packed: bytes, known: api.Bundle
     tries = 0
     while known.bundle is None:
         begin = known.received_bytes
-        body = Body(packed[begin:], "application/octet-stream")
-        where = {"offset": begin, "size": len(packed)}
         try:
-            known = api.BundleUpload.model_validate_json(transport.send("PATCH", path, body, params=where).content)
+            if known.by_address and begin < len(packed):
+                known = known.model_copy(update={"received_bytes": _send_piece(transport, path, packed, begin)})
+            else:
+                known = _send_to_server(transport, path, packed, begin)
         except _PASSING as error:
             tries += 1
             if tries == MAX_TRIES:
@@ -43,6 +48,21 @@ def _send_rest(transport: Transport, path: str, packed: bytes, known: api.Bundle
             known = transport.get(path, api.BundleUpload)
         if known.received_bytes > begin:
             tries = 0
+
+
+def _send_to_server(transport: Transport, path: str, packed: bytes, begin: int) -> api.BundleUpload:
+    body = Body(packed[begin:], "application/octet-stream")
+    where = {"offset": begin, "size": len(packed)}
+    return api.BundleUpload.model_validate_json(transport.send("PATCH", path, body, params=where).content)
+
+
+def _send_piece(transport: Transport, path: str, packed: bytes, begin: int) -> int:
+    """Up to where the object store has it then. Raises as Transport.put_elsewhere."""
+    where = {"offset": begin, "size": len(packed)}
+    address = transport.post(f"{path}/address", api.PieceAddress, params=where)
+    end = begin + address.size_bytes
+    transport.put_elsewhere(address.url, packed[begin:end], address.headers)
+    return end
 
 
 def _is_there(transport: Transport, path: str) -> bool:

@@ -21,7 +21,8 @@ from drumline_server.scheduling.leadership import SoleServer
 from drumline_server.services import jobs
 from drumline_server.services.bundles import store_bundle
 from drumline_server.services.submit import Submission
-from drumline_server.storage.blobs import BlobStore, bundle_bytes_of, find_bundle
+from drumline_server.storage.blob_files import FileStore
+from drumline_server.storage.blobs import bundle_bytes_of, find_bundle
 from support.core import BUNDLE, TESTER, Core, submission_body
 from support.deletions import delete
 from support.edge import EdgeServer
@@ -208,12 +209,16 @@ def _met(core: Core, other: Future[Any]) -> bool:
 
 def test_a_file_that_a_sweep_removes_late_is_not_one_that_was_stored_since(tmp_path: Path) -> None:
     """As a server may that stood still between the row and the bytes."""
-    blobs = BlobStore(tmp_path)
+    blobs = FileStore(tmp_path)
     locations = []
-    for _ in range(2):
-        with blobs.incoming() as file:
-            file.write(b"the same")
-            locations.append(blobs.keep(file, BUNDLE))
-    blobs.remove(locations[0])
-    blobs.remove(locations[0])
-    assert [blobs.has(location) for location in locations] == [False, True]
+
+    async def stand_still() -> None:
+        for _ in range(2):
+            with blobs.incoming() as file:
+                file.write(b"the same")
+                locations.append(await blobs.keep(file, BUNDLE))
+        await blobs.remove(locations[0])
+        await blobs.remove(locations[0])
+
+    asyncio.run(stand_still())
+    assert [blobs.holds(location) for location in locations] == [False, True]

@@ -180,7 +180,7 @@ def test_content_that_was_read_once_is_not_read_again(server: EdgeServer) -> Non
     again = other.post("/api/v1/bundles", content=archive, headers=headers)
 
     assert first.json() == again.json()
-    assert server.app.parts.blobs.note(first.json()["sha256"]) is not None
+    assert asyncio.run(server.app.parts.blobs.note(first.json()["sha256"])) is not None
     assert [each.process.pid for each in reading._children if each.process] == before
 
 

@@ -1,9 +1,10 @@
 """A bundle that is sent piece by piece: what came of it counts, and only that."""
 
+import asyncio
 import hashlib
 import os
 import random
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import httpx2
@@ -12,7 +13,7 @@ import pytest
 from drumline import Client, bundle
 from drumline.contracts.ids import Sha256
 from drumline_server.base.errors import DrumlineError
-from drumline_server.storage.blobs import BlobStore
+from drumline_server.storage.blob_files import FileStore
 from support.edge import EdgeServer
 from support.processes import wait_until
 from support.proxy import proxy_to
@@ -103,19 +104,28 @@ def test_what_came_before_a_line_broke_is_kept(server: EdgeServer) -> None:
 
 
 def test_one_request_at_a_time_adds_to_an_upload_and_the_oldest_of_many_gives_way(tmp_path: Path) -> None:
-    blobs = BlobStore(tmp_path)
+    blobs = FileStore(tmp_path)
     digests = [f"sha256:{number:064x}" for number in range(9)]
-    with blobs.unfinished("one", digests[0]) as file, ExitStack() as second:
-        file.write(b"some")
-        with pytest.raises(DrumlineError, match="Another request sends"):
-            second.enter_context(blobs.unfinished("one", digests[0]))
-    for age, digest in enumerate(digests[1:]):
-        with blobs.unfinished("one", digest) as file:
-            file.write(b"more")
-            os.utime(file.name, (1_000 + age, 1_000 + age))
-    with blobs.unfinished("two", digests[0]) as file:
-        file.write(b"own")
-    assert [blobs.received("one", digest) for digest in digests] == [4, 0, *[4] * 7]
-    assert blobs.received("two", digests[0]) == 3
-    blobs.remove_old_incoming(1_004 * 1_000_000)
-    assert [blobs.received("one", digest) for digest in digests] == [4, 0, 0, 0, 0, 4, 4, 4, 4]
+    sizes: list[list[int]] = []
+
+    async def look() -> None:
+        sizes.append([await blobs.received("one", digest) for digest in digests])
+
+    async def send() -> None:
+        async with blobs.unfinished("one", digests[0]) as upload, AsyncExitStack() as second:
+            upload.add(b"some")
+            with pytest.raises(DrumlineError, match="Another request sends"):
+                await second.enter_async_context(blobs.unfinished("one", digests[0]))
+        for age, digest in enumerate(digests[1:]):
+            async with blobs.unfinished("one", digest) as upload:
+                upload.add(b"more")
+                os.utime(upload.file.name, (1_000 + age, 1_000 + age))
+        async with blobs.unfinished("two", digests[0]) as upload:
+            upload.add(b"own")
+        await look()
+        assert await blobs.received("two", digests[0]) == 3
+        await blobs.remove_old_incoming(1_004 * 1_000_000)
+        await look()
+
+    asyncio.run(send())
+    assert sizes == [[4, 0, *[4] * 7], [4, 0, 0, 0, 0, 4, 4, 4, 4]]

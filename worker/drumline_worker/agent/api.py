@@ -2,7 +2,8 @@
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
@@ -108,6 +109,7 @@ class Api:
 
     def __init__(self, server: str, trust_env: bool, keys: MemberKeys) -> None:
         self._keys = keys
+        self._trust_env = trust_env
         self._client = httpx2.AsyncClient(base_url=server, timeout=_TIMEOUT, trust_env=trust_env)
 
     def use_token(self, token: SecretStr) -> None:
@@ -166,13 +168,13 @@ class Api:
         await self._send("/probes", body.model_dump_json().encode())
 
     async def fetch_bundle(self, sha256: str, target: Path) -> None:
-        """Writes the bundle to `target`. Raises BundleMismatchError when its content is another."""
+        """Writes the bundle to `target`: from the server, or from the object store to which the server sends us.
+
+        Raises BundleMismatchError when its content is another.
+        """
         digest = hashlib.sha256()
         try:
-            async with self._client.stream("GET", f"{_PREFIX}/bundles/{sha256}") as response:
-                if response.is_error:
-                    await response.aread()
-                    raise _error(response)
+            async with self._open_bundle(sha256) as response:
                 with target.open("wb") as file:
                     async for chunk in response.aiter_bytes():
                         digest.update(chunk)
@@ -181,6 +183,23 @@ class Api:
             raise UnreachableError(_describe(error)) from None
         if f"sha256:{digest.hexdigest()}" != sha256:
             raise BundleMismatchError(f"asked for {sha256}, got sha256:{digest.hexdigest()}")
+
+    @asynccontextmanager
+    async def _open_bundle(self, sha256: str) -> AsyncIterator[httpx2.Response]:
+        async with self._client.stream("GET", f"{_PREFIX}/bundles/{sha256}", params={"direct": True}) as response:
+            if response.is_error:
+                await response.aread()
+                raise _error(response)
+            elsewhere = response.headers.get("location") if response.is_redirect else None
+            if elsewhere is None:
+                yield response
+                return
+        # A client of its own: our token is for the server alone.
+        client = httpx2.AsyncClient(timeout=_TIMEOUT, trust_env=self._trust_env)
+        async with client, client.stream("GET", elsewhere) as response:
+            if not response.is_success:  # such as of an address that is no longer good: ask for another
+                raise UnreachableError(f"the object store {response.url.host} answered {response.status_code}")
+            yield response
 
     def _key_of(self, member: str) -> dict[str, str]:
         key = self._keys.find(member)

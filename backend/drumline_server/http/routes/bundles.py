@@ -7,6 +7,7 @@ from fastapi import Query, Request, Response, status
 from drumline.contracts import api
 from drumline.contracts.ids import Sha256
 from drumline_server.base.credentials import Principal
+from drumline_server.base.errors import InvalidRequestError
 from drumline_server.http.dependencies import (
     LARGE,
     AppDep,
@@ -84,6 +85,22 @@ async def continue_upload(
     piece = bundles.Piece(sha256, offset, size, request.stream())
     async with app.shares.turn(request.scope, "upload"):
         return await bundles.receive_piece(_bundles_of(app, principal), piece, principal.counts_for)
+
+
+@router.post("/{sha256}/upload/address")
+async def get_piece_address(
+    sha256: Sha256, principal: SubmitterDep, app: AppDep, offset: Offset, size: Size
+) -> api.PieceAddress:
+    """Where in the object store the zip is to be sent from byte `offset` on, where `by_address` says so.
+
+    Once all of it is there, `PATCH` with an empty body and `offset` equal to `size` stores the bundle.
+    """
+    if size > app.settings.bundle_bytes:
+        raise bundles.too_large(app.settings.bundle_bytes)
+    if offset >= size:
+        raise InvalidRequestError("offset", f"{offset} is not below the size, {size}")
+    project = _bundles_of(app, principal)
+    return await bundles.find_piece_address(project, sha256, offset, size, principal.counts_for)
 
 
 @router.get("/{sha256}")

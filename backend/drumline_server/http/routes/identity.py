@@ -11,7 +11,7 @@ from drumline.contracts import api
 from drumline.contracts.ids import TokenId
 from drumline.contracts.worker_api import PROTOCOL_VERSION
 from drumline_server.base.credentials import cookie_name
-from drumline_server.base.errors import DatabaseUnavailableError, ForbiddenError, UnauthenticatedError
+from drumline_server.base.errors import DrumlineError, ForbiddenError, UnauthenticatedError
 from drumline_server.base.settings import VERSION
 from drumline_server.http.dependencies import (
     DEFAULT_PAGE,
@@ -148,10 +148,11 @@ async def healthz() -> PlainTextResponse:
 
 @health.get("/readyz")
 async def readyz(app: AppDep) -> PlainTextResponse:
-    """The database answers too, so requests can be served."""
+    """The database and the store of bundles answer too, so requests can be served."""
     try:
         await app.database.read(lambda session: session.execute(text("SELECT 1")).scalar())
-    except DatabaseUnavailableError as error:
+        await app.blobs.check()
+    except DrumlineError as error:
         return PlainTextResponse(f"{error.detail}\n", 503)
     return PlainTextResponse("ready\n")
 

@@ -1,8 +1,12 @@
 """`/worker`: what agents call with their own token."""
 
-from fastapi import status
-from fastapi.responses import FileResponse
+from contextlib import AsyncExitStack
+from typing import Annotated
+
+from fastapi import Query, status
+from fastapi.responses import FileResponse, RedirectResponse
 from sqlalchemy.orm import Session
+from starlette.background import BackgroundTask
 
 from drumline.contracts.base import to_micros
 from drumline.contracts.events import EventBatch, MemberAck, MemberEnd
@@ -145,8 +149,18 @@ async def report_plan(plan_id: PlanId, body: PlanReport, worker: WorkerDep, app:
     )
 
 
-@router.get("/bundles/{sha256}", response_class=FileResponse)
-async def fetch_bundle(sha256: Sha256, worker: WorkerDep, app: AppDep) -> FileResponse:
-    """The zip of a program that a run of this host's project uses."""
+Direct = Annotated[bool, Query(description="Whether the answer may be the address of it in an object store.")]
+
+
+@router.get("/bundles/{sha256}", response_class=FileResponse, response_model=None)
+async def fetch_bundle(
+    sha256: Sha256, worker: WorkerDep, app: AppDep, direct: Direct = False
+) -> FileResponse | RedirectResponse:
+    """The zip of a program that a run of this host's project uses, or 307 to where in an object store it is."""
     location = await app.database.read(lambda session: bundles.location_for_host(session, worker.host_id, sha256))
-    return FileResponse(app.blobs.path(location), media_type="application/zip")
+    address = await app.blobs.address(location) if direct else None
+    if address is not None:
+        return RedirectResponse(address.url, headers={"Cache-Control": "no-store"})
+    held = AsyncExitStack()
+    path = await held.enter_async_context(app.blobs.local(location))
+    return FileResponse(path, media_type="application/zip", background=BackgroundTask(held.aclose))

@@ -47,6 +47,20 @@ class BundleUpload(Reply):
     """From where on it is to be sent."""
     bundle: Bundle | None = None
     """Once it is stored."""
+    by_address: bool = False
+    """Whether a client can send each piece straight into the object store, to the address that it asks for."""
+
+
+class PieceAddress(Reply):
+    """Where in the object store a piece of a bundle is to be written, by a PUT and without a credential."""
+
+    url: str
+    headers: dict[str, str] = Field(default_factory=dict)
+    """To be sent with it."""
+    size_bytes: int
+    """From the offset that was asked for."""
+    expires_at: Timestamp
+    """Then another address has to be asked for."""
 
 
 class BundleSource(Reply):
