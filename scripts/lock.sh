@@ -7,6 +7,7 @@ compile() {
 }
 compile pyproject.toml --extra all --group dev -o requirements/dev.txt
 compile pyproject.toml --extra all --group demo -c requirements/dev.txt -o requirements/demo.txt
+compile pyproject.toml --extra store -c requirements/dev.txt -o requirements/store.txt
 for accelerator in cuda12 cuda13 tpu; do # gigabytes: installed beside the others, and only where there is one
   compile pyproject.toml --extra "$accelerator" -c requirements/dev.txt -o "requirements/$accelerator.txt"
 done

@@ -192,9 +192,10 @@ class FileStore:
 
     async def remove_old_incoming(self, before_us: int) -> None:
         """See BlobStore."""
-        await asyncio.to_thread(self._remove_old_incoming, before_us)
+        await asyncio.to_thread(self.remove_old_files, before_us)
 
-    def _remove_old_incoming(self, before_us: int) -> None:
+    def remove_old_files(self, before_us: int) -> None:
+        """What `remove_old_incoming` removes of this machine."""
         for file in (*self._incoming.iterdir(), *self._unfinished.glob("*/*")):
             if _changed_us(file) < before_us:
                 file.unlink(missing_ok=True)

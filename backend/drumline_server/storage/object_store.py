@@ -7,6 +7,7 @@ and stores what it judged under another name: an address that is still good cann
 
 import asyncio
 import secrets
+import time
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from drumline import bundle
 from drumline.contracts.problems import ProblemCode
 from drumline_server.base.errors import DrumlineError, NotFoundError, StoreError
 from drumline_server.base.settings import MIB
+from drumline_server.base.turns import busy
 from drumline_server.storage.blob_files import (
     MARK,
     MOST_UNFINISHED,
@@ -48,6 +50,7 @@ _UNFINISHED = "unfinished"
 _CHECKED_S = 10.0
 """For so long an answer of `check` is given again."""
 _CHECK_S = 5.0
+_DAY_S = 86_400
 Found = TypeVar("Found")
 Objects = S3Store | GCSStore | AzureStore
 
@@ -62,6 +65,7 @@ class ObjectStore:
         self.incoming = files.incoming
         self.require_room = files.require_room
         self._files = files
+        files.remove_old_files(int((time.time() - _DAY_S) * 1e6))  # the sweep of another server does not see them
         self._lifetime = timedelta(seconds=address_s)
         self._objects = _open(url, retries=3, within_s=30)
         self._at_start = _open(url, retries=1, within_s=8)
@@ -347,9 +351,11 @@ class UnfinishedPieces:
             return
         await self.store_piece()
         with self.store.incoming() as file:
-            for each in self.pieces:
-                with suppress(FileNotFoundError):  # taken away meanwhile: the digest tells
+            try:
+                for each in self.pieces:
                     await self.store.copy(each.place, file)
+            except FileNotFoundError:  # another server has just finished it, or swept it: who asks again learns which
+                raise busy("The pieces of the bundle were taken away while they were read.") from None
             file.seek(0)
             yield file
 

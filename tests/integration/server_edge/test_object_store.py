@@ -1,6 +1,7 @@
 """Programs in an object store: sent and read by signed addresses, over lines that break, and judged by the server."""
 
 import asyncio
+import os
 import random
 import sys
 import threading
@@ -268,6 +269,31 @@ def test_a_server_that_cannot_use_its_store_says_why_in_one_line(
         prepare(Settings(data_dir=tmp_path / "data"))
     assert str(refused.value).startswith(f"DRUMLINE_STORE={environment['DRUMLINE_STORE']}: ")
     assert (told in str(refused.value), "\n" in str(refused.value)) == (True, False)
+
+
+def test_servers_of_one_database_share_the_bucket_and_no_directory(
+    objects: ObjectServer, server: EdgeServer, program: Path, sqlite_url: str, tmp_path: Path
+) -> None:
+    packed = bundle.pack(program)
+    path = f"{V1}/bundles/{bundle.digest(packed)}/upload"
+    half = server.admin.patch(path, params={"offset": 0, "size": len(packed)}, content=packed[: 3 * MIB]).json()
+    settings = {"data_dir": tmp_path / "second", "database_url": sqlite_url}
+    with pytest.raises(StoreError, match=r"/other does not hold the programs of this database"):
+        prepare(Settings.model_validate({**settings, "store": f"s3://{BUCKET}/other"}))
+    with pytest.raises(StoreError, match="does not hold the programs of this database"):
+        prepare(Settings.model_validate(settings))
+
+    left = tmp_path / "second" / "blobs" / "incoming" / "left"
+    left.write_bytes(b"of a process that was killed")
+    os.utime(left, (0, 0))
+    second = Setup(server.core.clock, server.core)
+    with edge_server(sqlite_url, tmp_path / "second", second, store=objects.url) as other:
+        client = other.client(server.admin_token)
+        known = client.get(path).json()
+        done = client.patch(path, params={"offset": 3 * MIB, "size": len(packed)}, content=packed[3 * MIB :]).json()
+    assert (half["received_bytes"], known["received_bytes"]) == (3 * MIB, 3 * MIB)
+    assert done["bundle"] == server.admin.get(path).json()["bundle"] is not None
+    assert not left.exists()
 
 
 def test_without_obstore_and_with_another_scheme_the_setting_is_refused(
