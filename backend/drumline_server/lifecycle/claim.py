@@ -1,6 +1,7 @@
 """Hands members out: under the lock of the run's row the first claim of a member has it (P4)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -83,8 +84,9 @@ def _assignment(session: Session, locked: LockedMember) -> Claimed:
             "bundle": version.bundle,
             "entrypoint": version.entrypoint,
             "strategy": version.strategy,
-            "record": {**version.record, "profile_every": None},
+            "record": _record_for_all(version.record),
             "profile_every": version.record.get("profile_every"),
+            "large_reductions_every": version.record.get("large_reductions_every"),
             "checkpoint": version.checkpoint,
             "parameters": run.parameters,
             "limits": run.limits,
@@ -97,8 +99,17 @@ def _assignment(session: Session, locked: LockedMember) -> Claimed:
             "takes_times": True,
             "takes_throughput": True,
             "takes_arrivals": True,
+            "takes_strips": True,
         }
     )
+
+
+def _record_for_all(record: Mapping[str, Any]) -> dict[str, Any]:  # Any: JSON
+    """Without what workers of the release before refuse."""
+    return {
+        **{name: value for name, value in record.items() if name != "large_reductions_every"},
+        "profile_every": None,
+    }
 
 
 def _rendezvous(session: Session, attempt: Attempt, member: Member, gang: Sequence[Member]) -> Rendezvous:

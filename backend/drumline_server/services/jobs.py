@@ -129,6 +129,8 @@ def content_hash(spec: JobSpec) -> str:
         del content["strategy"]["collectives"]
     if content["record"]["on_divergence"] == "warn":
         del content["record"]["on_divergence"]
+    if content["record"]["large_reductions_every"] is None:
+        del content["record"]["large_reductions_every"]
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return f"sha256:{hashlib.sha256(canonical.encode()).hexdigest()}"
 

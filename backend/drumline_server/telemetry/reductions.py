@@ -1,9 +1,10 @@
-"""Recorded reductions: stored and counted by kind, listed, and one in full."""
+"""Recorded reductions: stored and counted by kind, listed, and one in full with the replicas that stand apart."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from statistics import median
 from typing import Any, NamedTuple
 
 from pydantic_core import to_json
@@ -11,8 +12,9 @@ from sqlalchemy import ColumnElement, and_, case, false, func, or_, select, true
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
+from drumline.contracts.arrays import ArraySummary
 from drumline.contracts.base import to_micros
-from drumline.contracts.events import ArraySummary, ReductionEvent
+from drumline.contracts.events import ReductionEvent
 from drumline.contracts.ids import new_id
 from drumline_server.base.errors import NotFoundError
 from drumline_server.base.paging import decode_cursor, page_of
@@ -248,14 +250,19 @@ def get_reduction(session: Session, project_id: str, run_id: str, reduction_id: 
     ).one_or_none()
     if row is None:
         raise NotFoundError("reduction", reduction_id)
+    inputs = [ArraySummary.model_validate(part) for part in row.body["inputs"]]
+    outliers = find_outliers(inputs, row.body["counts"], row.op, result_shape=row.body["result"]["shape"])
     return api.Reduction.model_validate(
         {
             **_summary(row, _places(session, [row])[row.id]).model_dump(),
-            "inputs": row.body["inputs"],
+            "inputs": inputs,
             "counts": row.body["counts"],
             "denominator": row.body["denominator"],
             "output": row.body["result"],
             "recorded_at": row.recorded_at,
+            "sampling": row.body.get("sampling"),
+            "outliers": outliers[:MAX_OUTLIERS],
+            "outlier_count": len(outliers),
         }
     )
 
@@ -298,3 +305,83 @@ def _summary(row: Reduction, place: Place) -> api.ReductionSummary:
             "result": result.values[0] if result.shape == () and result.values else None,
         }
     )
+
+
+MAX_OUTLIERS = 32
+LEAST_REPLICAS = 4
+"""Of fewer one can't say who is the odd one."""
+MOST_DEVIATIONS = 3.5
+_PER_MAD = 1.4826
+"""Standard deviations of normally distributed values in one median absolute deviation."""
+
+Figures = Mapping[int, float]
+"""By replica."""
+
+
+def find_outliers(
+    inputs: Sequence[ArraySummary], counts: Sequence[int], op: str, *, result_shape: Sequence[int]
+) -> list[api.ReductionOutlier]:
+    """Which replicas stand apart: not finite ones first, then by how far they are away; one may be by two figures.
+
+    By its own value, the norm of its array, or its cosine to the result: more than 3.5 standard deviations from the
+    median of all replicas, as the median absolute deviation estimates these, so that up to half of the replicas may be
+    odd without hiding each other. What is close all the same is none: within a tenth of the median norm, a tenth of a
+    cosine, a millionth of the median value.
+    """
+    if len(inputs) < LEAST_REPLICAS:
+        return []
+    odd = _not_finite(inputs)
+    if len(result_shape) == 0:
+        found = _apart("value", _own_values(inputs, counts, op), lambda middle: 1e-6 * abs(middle))
+    else:
+        alike = len({part.shape for part in inputs}) == 1
+        norms = {at: part.norm for at, part in enumerate(inputs) if part.norm is not None} if alike else {}
+        cosines = {at: part.cosine for at, part in enumerate(inputs) if part.cosine is not None}
+        found = _apart("norm", norms, lambda middle: 0.1 * middle)
+        found += [one for one in _apart("cosine", cosines, lambda _: 0.1) if one.value < one.median]
+    return odd + sorted(found, key=_distance, reverse=True)
+
+
+def _not_finite(inputs: Sequence[ArraySummary]) -> list[api.ReductionOutlier]:
+    """Where it is most replicas, none of them stands apart."""
+    bad = {at: part.nan_count + part.inf_count for at, part in enumerate(inputs) if part.nan_count + part.inf_count}
+    if 2 * len(bad) >= len(inputs):
+        return []
+    return [
+        api.ReductionOutlier(replica=at, by="not_finite", value=count, median=0.0, deviations=None)
+        for at, count in sorted(bad.items(), key=lambda one: -one[1])
+    ]
+
+
+def _own_values(inputs: Sequence[ArraySummary], counts: Sequence[int], op: str) -> Figures:
+    """Each one's mean for a mean and sum for a sum, of those whose numbers are all finite."""
+    return {
+        at: part.mean * (count if op == "sum" else 1)
+        for at, (part, count) in enumerate(zip(inputs, counts, strict=True))
+        if part.mean is not None and part.nan_count + part.inf_count == 0
+    }
+
+
+def _apart(by: str, figures: Figures, near: Callable[[float], float]) -> list[api.ReductionOutlier]:
+    if len(figures) < LEAST_REPLICAS:
+        return []
+    middle = median(figures.values())
+    away = {replica: abs(value - middle) for replica, value in figures.items()}
+    deviation = _PER_MAD * median(away.values())
+    return [
+        api.ReductionOutlier.model_validate(
+            {
+                "replica": replica,
+                "by": by,
+                "value": figures[replica],
+                "median": middle,
+                "deviations": distance / deviation if deviation else None,
+            }
+        )
+        for replica, distance in away.items()
+        if distance > max(near(middle), MOST_DEVIATIONS * deviation)
+    ]
+
+
+def _distance(one: api.ReductionOutlier) -> float:
+    return float("inf") if one.deviations is None else one.deviations

@@ -2150,6 +2150,20 @@ export interface components {
             webhook: string;
         };
         /**
+         * ArrayStrip
+         * @description An array, row-major, in buckets of ceil(size / 64) elements each, the last of those that are left.
+         *
+         *     Finite elements only, in five digits of the largest: `None` where a bucket has none.
+         */
+        ArrayStrip: {
+            /** Max */
+            max: (number | null)[];
+            /** Min */
+            min: (number | null)[];
+            /** Not Finite */
+            not_finite?: number[] | null;
+        };
+        /**
          * ArraySummary
          * @description An array as far as it is kept: every value up to 1024 elements, statistics always.
          */
@@ -2159,6 +2173,8 @@ export interface components {
              * @default
              */
             checksum: string;
+            /** Cosine */
+            cosine?: number | null;
             /** Dtype */
             dtype: string;
             /**
@@ -2181,6 +2197,7 @@ export interface components {
             norm?: number | null;
             /** Shape */
             shape: number[];
+            strip?: components["schemas"]["ArrayStrip"] | null;
             /** Values */
             values?: number[] | null;
         };
@@ -2832,6 +2849,8 @@ export interface components {
             fence: number;
             /** Job Name */
             job_name: string;
+            /** Large Reductions Every */
+            large_reductions_every?: number | null;
             limits: components["schemas"]["Limits"];
             /** Member */
             member: string;
@@ -2861,6 +2880,11 @@ export interface components {
              * @default false
              */
             takes_arrivals: boolean;
+            /**
+             * Takes Strips
+             * @default false
+             */
+            takes_strips: boolean;
             /**
              * Takes Throughput
              * @default false
@@ -5904,6 +5928,8 @@ export interface components {
         RecordSpec: {
             /** Divergence Every */
             divergence_every?: number | null;
+            /** Large Reductions Every */
+            large_reductions_every?: number | null;
             /**
              * On Divergence
              * @default warn
@@ -5959,6 +5985,16 @@ export interface components {
              * @enum {string}
              */
             origin: "host" | "in_step";
+            /**
+             * Outlier Count
+             * @default 0
+             */
+            outlier_count: number;
+            /**
+             * Outliers
+             * @default []
+             */
+            outliers: components["schemas"]["ReductionOutlier"][];
             output: components["schemas"]["ArraySummary"];
             /** Ragged */
             ragged: boolean;
@@ -5970,6 +6006,7 @@ export interface components {
             result: number | null;
             /** Result Shape */
             result_shape: number[];
+            sampling?: components["schemas"]["ReductionSampling"] | null;
             /** Step */
             step: number;
         };
@@ -6012,6 +6049,7 @@ export interface components {
              */
             origin: "host" | "in_step";
             result: components["schemas"]["ArraySummary"];
+            sampling?: components["schemas"]["ReductionSampling"] | null;
             /** Seq */
             seq: number;
             /** Step */
@@ -6050,6 +6088,39 @@ export interface components {
         ReductionNames: {
             /** Names */
             names: components["schemas"]["ReductionName"][];
+        };
+        /**
+         * ReductionOutlier
+         * @description A replica that stands apart from the others, and by what.
+         */
+        ReductionOutlier: {
+            /**
+             * By
+             * @enum {string}
+             */
+            by: "value" | "norm" | "cosine" | "not_finite";
+            /** Deviations */
+            deviations: number | null;
+            /** Median */
+            median: number;
+            /** Replica */
+            replica: number;
+            /** Value */
+            value: number;
+        };
+        /**
+         * ReductionSampling
+         * @description How often the large arrays that a step reduces are recorded, and what that costs.
+         */
+        ReductionSampling: {
+            /** Every */
+            every: number;
+            /** Extra S */
+            extra_s?: number | null;
+            /** Is Chosen */
+            is_chosen: boolean;
+            /** Plain S */
+            plain_s?: number | null;
         };
         /**
          * ReductionSummary
@@ -7530,6 +7601,7 @@ export type AlertNonFinite = components['schemas']['AlertNonFinite'];
 export type AlertReason = components['schemas']['AlertReason'];
 export type AlertRun = components['schemas']['AlertRun'];
 export type AlertTest = components['schemas']['AlertTest'];
+export type ArrayStrip = components['schemas']['ArrayStrip'];
 export type ArraySummary = components['schemas']['ArraySummary'];
 export type ArrivalPoint = components['schemas']['ArrivalPoint'];
 export type ArrivalSample = components['schemas']['ArrivalSample'];
@@ -7732,6 +7804,8 @@ export type Reduction = components['schemas']['Reduction'];
 export type ReductionEvent = components['schemas']['ReductionEvent'];
 export type ReductionName = components['schemas']['ReductionName'];
 export type ReductionNames = components['schemas']['ReductionNames'];
+export type ReductionOutlier = components['schemas']['ReductionOutlier'];
+export type ReductionSampling = components['schemas']['ReductionSampling'];
 export type ReductionSummary = components['schemas']['ReductionSummary'];
 export type Refusal = components['schemas']['Refusal'];
 export type Register = components['schemas']['Register'];

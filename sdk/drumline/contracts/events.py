@@ -4,6 +4,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, JsonValue, SkipValidation, StringConstraints, model_validator
 
+from drumline.contracts.arrays import MAX_DIMENSIONS, ArraySummary, ReductionSampling, Shape
 from drumline.contracts.arrivals import MAX_ARRIVAL_SAMPLES, ArrivalSample
 from drumline.contracts.base import AtMost, Contract, Finite, NameColumn, Reply, Text, TimeColumn, Timestamp
 from drumline.contracts.ids import CheckpointId, DeviceId, IncarnationId
@@ -15,7 +16,6 @@ from drumline.contracts.storable import MAX_NOT_FINITE, MAX_PLACE, NotFinite, no
 from drumline.contracts.throughput import Throughput
 
 MAX_EVENTS_PER_BATCH = 5_000
-MAX_ARRAY_VALUES = 1_024
 MAX_REDUCTION_VALUES = 16_384
 MAX_LOG_TEXT = 65_536
 MAX_POINTS = 16_384
@@ -24,7 +24,6 @@ MAX_REPLICAS_TOLD = 4_096
 """Replicas that a placement, a variable or a reduction lists: JSON of so many is parsed in some 6 ms, in one breath."""
 MAX_DEVICES_TOLD = 4_096
 """Of one replica."""
-MAX_DIMENSIONS = 64
 MAX_RESULT_BYTES = 262_144
 MAX_RESULT_MARKS_BYTES = 16_384
 """Of a result's event beside its value: 20 places with what stands there, each character escaped."""
@@ -43,7 +42,6 @@ Step = Annotated[int, Field(ge=0, lt=2**53)]
 Micros = Annotated[int, Field(ge=0, lt=2**53)]
 
 
-Shape = Annotated[tuple[Annotated[int, Field(ge=0, lt=2**53)], ...], Field(fail_fast=True), AtMost(MAX_DIMENSIONS)]
 Axis = Annotated[int, Field(gt=-(2**31), lt=2**31)]
 Axes = Axis | Annotated[tuple[Axis, ...], Field(fail_fast=True), AtMost(MAX_DIMENSIONS)]
 
@@ -151,22 +149,6 @@ class ProfileEvent(TracedCall, _Event):
     kind: Literal["profile"] = "profile"
 
 
-class ArraySummary(Contract):
-    """An array as far as it is kept: every value up to 1024 elements, statistics always."""
-
-    shape: Shape
-    dtype: Annotated[Text, StringConstraints(max_length=40)]
-    values: Annotated[tuple[float, ...], Field(fail_fast=True), AtMost(MAX_ARRAY_VALUES)] | None = None
-    """Row-major, `None` where the array has more than 1024 elements."""
-    min: float | None = None
-    max: float | None = None
-    mean: float | None = None
-    norm: float | None = None
-    nan_count: Annotated[int, Field(ge=0, lt=2**53)] = 0
-    inf_count: Annotated[int, Field(ge=0, lt=2**53)] = 0
-    checksum: Annotated[Text, StringConstraints(max_length=64)] = ""
-
-
 class ReductionEvent(_Event):
     """One reduction: what each replica put in, and what came out."""
 
@@ -187,6 +169,8 @@ class ReductionEvent(_Event):
     denominator: Annotated[int, Field(ge=0, lt=2**53)] | None = None
     """What the sum was divided by; `None` for a sum."""
     result: ArraySummary
+    sampling: ReductionSampling | None = None
+    """Of an array of more than 32 elements that a step reduced; `None` also from workers that did not tell it."""
 
 
 class NonFiniteReplica(Contract):

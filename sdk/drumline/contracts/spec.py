@@ -99,6 +99,9 @@ class RecordSpec(Contract):
     """What the engine's observer writes down, and how often."""
 
     reductions_every: Annotated[int, Field(ge=1, le=1_000_000)] = 10
+    large_reductions_every: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Every so many calls of `strategy.run` also the arrays of more than 32 elements that steps reduce are recorded,
+    rounded up to calls that `reductions_every` samples; None: as often as it costs at most one percent."""
     profile_every: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Every so many calls of `strategy.run` one is traced with its devices' work, never the first; None: none is."""
     divergence_every: Annotated[int, Field(ge=1, le=1_000_000)] | None = None

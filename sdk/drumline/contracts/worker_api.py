@@ -374,5 +374,9 @@ class Claimed(Reply):
     """Whether it takes `throughput` of a progress event."""
     profile_every: int | None = None
     """`record.profile_every`, which `record` itself leaves out: workers of before refuse a number there."""
+    large_reductions_every: int | None = None
+    """`record.large_reductions_every`, for the same reason."""
     takes_arrivals: bool = False
     """Whether it takes events of the kind `arrivals`."""
+    takes_strips: bool = False
+    """Whether it takes strips, cosines and `sampling` of a reduction event."""

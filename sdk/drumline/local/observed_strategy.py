@@ -8,14 +8,15 @@ from drumline.distribute.observe.observation import on_first_use
 class ObservedStrategy:
     """Observes `given`, until the program first uses another one on the same devices before it has used `given`.
 
-    So one strategy is observed, as a run has one placement and one count of steps.
+    So one strategy is observed, as a run has one placement and one count of steps. `every`: of how many calls one has
+    its reductions told, and one those of large arrays too (None: chosen from what that costs).
     """
 
-    def __init__(self, given: dist.Strategy, observer: Observer, *, reductions_every: int = 10) -> None:
+    def __init__(self, given: dist.Strategy, observer: Observer, *, every: tuple[int, int | None] = (10, None)) -> None:
         self._strategy = given
         self._observer = observer
-        self._reductions_every = reductions_every
-        given.observe(observer, reductions_every=reductions_every)
+        self._every = every
+        self._observe(given)
         on_first_use(self._consider)
 
     @property
@@ -35,7 +36,11 @@ class ObservedStrategy:
         other.continue_at(self._strategy.step)
         self._strategy.observe(None)
         self._strategy = other
-        other.observe(self._observer, reductions_every=self._reductions_every)
+        self._observe(other)
+
+    def _observe(self, strategy: dist.Strategy) -> None:
+        every, large_every = self._every
+        strategy.observe(self._observer, reductions_every=every, large_reductions_every=large_every)
 
 
 def _devices(strategy: dist.Strategy) -> set[object]:

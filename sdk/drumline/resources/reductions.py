@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from itertools import islice
 
 from drumline._transport import Transport, iterate_pages
-from drumline.contracts.api import Reduction, ReductionName, ReductionNames, ReductionSummary
-from drumline.contracts.events import ArraySummary
+from drumline.contracts.api import Reduction, ReductionName, ReductionNames, ReductionOutlier, ReductionSummary
+from drumline.contracts.arrays import ArraySummary, ReductionSampling
 from drumline.errors import RunError
 
 _SHOWN_VALUES = 6
@@ -64,10 +64,33 @@ def explain(reduction: Reduction) -> str:
     lines = [f"{reduction.name}{which}, step {reduction.step}: {reduction.op} {axis}"]
     for replica, (value, count) in enumerate(zip(reduction.inputs, reduction.counts, strict=True)):
         elements = f"  ({count} elements)" if reduction.axis is not None else ""
-        lines.append(f"  replica {replica:<3} {_format_value(value)}{elements}")
+        cosine = "" if value.cosine is None else f", cosine {value.cosine:.3f}"
+        apart = "; ".join(_describe_outlier(one) for one in reduction.outliers if one.replica == replica)
+        lines.append(f"  replica {replica:<3} {_format_value(value)}{cosine}{elements}{apart and f'  ! {apart}'}")
     divided = f", divided by {reduction.denominator}" if reduction.denominator is not None else ""
     lines.append(f"  = {_format_value(reduction.output)}{divided}")
+    if reduction.outlier_count > len(reduction.outliers):
+        lines.append(f"  {reduction.outlier_count} outliers, of which the first {len(reduction.outliers)} are marked")
+    if reduction.sampling is not None:
+        lines.append(f"  {_describe_sampling(reduction.sampling)}")
     return "\n".join(lines)
+
+
+def _describe_outlier(one: ReductionOutlier) -> str:
+    if one.by == "not_finite":
+        return f"{one.value:.0f} not finite, most replicas have none"
+    away = "where most replicas agree" if one.deviations is None else f"{one.deviations:.1f} deviations from the median"
+    return f"{one.by} {one.value:.4g}, {away}, {one.median:.4g}"
+
+
+def _describe_sampling(sampling: ReductionSampling) -> str:
+    if not sampling.is_chosen:
+        return f"recorded every {sampling.every} calls, as record.large_reductions_every says"
+    if sampling.extra_s is None or sampling.plain_s is None:
+        return f"recorded every {sampling.every} calls until its cost is measured"
+    share = sampling.extra_s / (sampling.every * sampling.plain_s)
+    takes = f"{sampling.extra_s:.2g} s more than a call of {sampling.plain_s:.2g} s, {share:.2%} of the time"
+    return f"recorded every {sampling.every} calls: {takes}"
 
 
 def _format_value(array: ArraySummary) -> str:
@@ -78,4 +101,6 @@ def _format_value(array: ArraySummary) -> str:
         return f"[{', '.join(f'{value:.4g}' for value in array.values)}]"
     if array.mean is None:
         return f"{array.dtype}[{shape}]"
-    return f"{array.dtype}[{shape}] mean {array.mean:.4g}, from {array.min:.4g} to {array.max:.4g}"
+    return (
+        f"{array.dtype}[{shape}] mean {array.mean:.4g}, norm {array.norm:.4g}, from {array.min:.4g} to {array.max:.4g}"
+    )

@@ -326,6 +326,23 @@ def test_reduction_is_found_by_name_and_step_and_explains_itself(run: Run, serve
     ]
 
 
+def test_a_reduction_of_large_arrays_tells_who_stands_apart_and_what_recording_costs() -> None:
+    part = {"shape": [2000], "dtype": "float32", "min": -1, "max": 1, "mean": 0, "norm": 2, "cosine": 0.5}
+    apart = {"replica": 1, "by": "norm", "value": 2, "median": 1, "deviations": 7.25}
+    sampling = {"every": 500, "is_chosen": True, "extra_s": 0.02, "plain_s": 0.01}
+    large = {**_reduction(), "axis": None, "inputs": [part] * 2, "counts": [1, 1], "output": part}
+    told = explain(api.Reduction(**large, outliers=[apart], outlier_count=3, sampling=sampling)).splitlines()
+    assert told[1:3] == [
+        "  replica 0   float32[2000] mean 0, norm 2, from -1 to 1, cosine 0.500",
+        "  replica 1   float32[2000] mean 0, norm 2, from -1 to 1, cosine 0.500  "
+        "! norm 2, 7.2 deviations from the median, 1",
+    ]
+    assert told[-2:] == [
+        "  3 outliers, of which the first 1 are marked",
+        "  recorded every 500 calls: 0.02 s more than a call of 0.01 s, 0.40% of the time",
+    ]
+
+
 def test_each_of_several_reductions_of_one_step_is_had(run: Run, server: EdgeServer) -> None:
     first, second = ({**_reduction(), "id": f"red_{number:026d}", "nth": number, "of": 2} for number in (1, 2))
     path = f"/runs/{RUN_ID}/reductions"

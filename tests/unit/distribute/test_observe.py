@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -9,7 +10,10 @@ import pytest
 
 import drumline.distribute as dist
 from drumline.distribute import observe
-from drumline.distribute.observe.observation import LARGE_EVERY, on_first_use
+from drumline.distribute.observe.observation import on_first_use
+from drumline.distribute.observe.sampling import LARGE_EVERY, LEAST_S, MOST_SHARE, PAIRS, Sampling
+from drumline.distribute.observe.summaries import summarize_reduction
+from drumline.distribute.tracing.instrumentation import summary_words
 
 
 class Recorder:
@@ -167,7 +171,7 @@ def test_all_reduces_inside_a_sampled_step_are_recorded_with_inputs_and_result(t
 
 def test_large_all_reduces_are_summarized_by_the_step_itself(two: dist.MirroredStrategy) -> None:
     recorder = Recorder()
-    two.observe(recorder, reductions_every=1)
+    two.observe(recorder, reductions_every=1, large_reductions_every=LARGE_EVERY)
     rng = np.random.default_rng(0)
     parts = [rng.normal(size=(40, 50)).astype(np.float32) for _ in range(2)]
     parts[1][0, 0] = np.nan
@@ -175,15 +179,52 @@ def test_large_all_reduces_are_summarized_by_the_step_itself(two: dist.MirroredS
         two.run(lambda x: dist.all_reduce("mean", x), args=(dist.PerReplica.from_components(parts),))
     assert [r.step for r in recorder.reductions] == [0, LARGE_EVERY]
     record = recorder.reductions[0]
-    for value, array in zip(record.inputs, parts, strict=True):
+    assert record.sampling == Sampling(LARGE_EVERY, is_chosen=False)
+    on_host, _ = summarize_reduction(replace(record, inputs=tuple(parts), result=(parts[0] + parts[1]) / 2))
+    for value, array, host in zip(record.inputs, parts, on_host, strict=True):
         summary, expected = observe.summarize(value), observe.summarize(array)
         assert (summary.shape, summary.dtype, summary.values) == ((40, 50), "float32", None)
         assert (summary.nan_count, summary.min, summary.max) == (expected.nan_count, expected.min, expected.max)
         assert summary.mean == pytest.approx(expected.mean, abs=1e-6)
         assert summary.norm == pytest.approx(expected.norm, rel=1e-5)
+        assert summary.strip == host.strip
+        assert summary.cosine == pytest.approx(host.cosine, abs=1e-6)
     assert observe.summarize(record.result).nan_count == 1
     again = recorder.reductions[1]
     assert observe.summarize(again.result).checksum == observe.summarize(record.result).checksum
+
+
+def test_a_strip_keeps_the_extremes_of_each_part_of_an_array_and_where_it_is_not_finite() -> None:
+    values = np.zeros(64 * 20 - 1, np.float32)
+    values[[19, 20, -1]] = 7, -3, np.inf
+    values[40:60] = np.nan
+    strip = observe.summarize(values).strip
+    assert strip is not None
+    assert (len(strip.min), strip.max[:4], strip.min[:4]) == (64, [7, 0, None, 0], [0, -3, None, 0])
+    assert strip.not_finite == [0, 0, 20, *[0] * 60, 1]
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+def test_norm_and_cosine_neither_overflow_nor_vanish(scale: float) -> None:
+    own = np.linspace(-1, 1, 2000, dtype=np.float32)
+    words = jax.jit(summary_words)(own * np.float32(scale), (own + 1) * np.float32(scale))
+    found = observe.summarize(observe.SummaryOnDevice((2000,), "float32", words))
+    cosine = np.dot(own, own + 1) / np.linalg.norm(own) / np.linalg.norm(own + 1)
+    assert (found.norm, found.cosine) == pytest.approx((np.linalg.norm(own) * scale, cosine), rel=1e-5)
+
+
+def test_the_interval_of_large_arrays_is_chosen_from_what_they_were_seen_to_cost(two: dist.MirroredStrategy) -> None:
+    recorder = Recorder()
+    two.observe(recorder, reductions_every=3)
+    for _ in range(3 + 2 * (PAIRS + 1)):
+        two.run(lambda x: dist.all_reduce("sum", jax.numpy.zeros((40, 50)) + x.sum()), args=(batch(2, 2),))
+    chosen = two._observation.large.told
+    assert chosen.extra_s is not None
+    assert chosen.plain_s is not None
+    assert chosen.every % 3 == 0
+    assert chosen.every * chosen.plain_s >= LEAST_S
+    assert chosen.extra_s <= MOST_SHARE * chosen.every * chosen.plain_s
+    assert [r.step for r in recorder.reductions] == [0]  # those of the calls that were timed are nobody's
 
 
 def test_of_a_ragged_step_between_samples_only_host_reductions_are_recorded(two: dist.MirroredStrategy) -> None:
@@ -197,7 +238,7 @@ def test_of_a_ragged_step_between_samples_only_host_reductions_are_recorded(two:
 
 def test_large_all_reduces_of_ragged_steps_are_recorded_as_seldom_as_others(two: dist.MirroredStrategy) -> None:
     recorder = Recorder()
-    two.observe(recorder, reductions_every=1)
+    two.observe(recorder, reductions_every=1, large_reductions_every=LARGE_EVERY)
     for _ in range(LARGE_EVERY + 1):
         two.run(lambda x: dist.all_reduce("sum", jax.numpy.zeros((40, 50)) + x.sum()), args=(batch(2, 1),))
     assert [r.step for r in recorder.reductions] == [0, LARGE_EVERY]

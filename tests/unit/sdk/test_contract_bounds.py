@@ -30,6 +30,7 @@ _JSON = {
 _NUMBERS = frozenset(
     {
         *(f"ArraySummary.{name}" for name in ("values[]", "min", "max", "mean", "norm")),
+        *("ArrayStrip.min[]", "ArrayStrip.max[]"),
         *("MetricsEvent.values[]", "ProgressEvent.steps_per_s", "ProgressEvent.examples_per_s"),
         *("HistogramValue.min", "HistogramValue.max", "TableValue.rows[][]", "SummaryEvent.numbers.*"),
         *("Range.low", "Range.high"),

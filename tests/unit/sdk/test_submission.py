@@ -136,8 +136,8 @@ def test_commands_that_take_a_submission_take_all_its_options(command: click.Com
         ),
         (
             ("--record", "everything=5"),
-            "record has no setting 'everything'; choose from reductions_every, profile_every, divergence_every, "
-            "on_divergence",
+            "record has no setting 'everything'; choose from reductions_every, large_reductions_every, profile_every, "
+            "divergence_every, on_divergence",
             "everything",
         ),
     ],

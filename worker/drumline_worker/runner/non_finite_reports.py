@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from drumline.contracts.events import MAX_DIMENSIONS
+from drumline.contracts.arrays import MAX_DIMENSIONS
 from drumline.distribute.observe.non_finite import NonFinite, NonFiniteWatch, WatchedResult, WatchedStep
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.step_numbers import Numbered

@@ -142,11 +142,11 @@ def _prepare_run(order: StartOrder, channel: Channel, tally: Tally) -> _Prepared
             followers=Followers(watch, check, arrivals),
         )
         _set_up_traces(observer, claimed.profile_every, channel, telemetry)
-        observed = ObservedStrategy(strategy, observer, reductions_every=claimed.record.reductions_every)
+        observed = ObservedStrategy(strategy, observer, every=_intervals(order))
     else:
         probe = ProbeObserver([device.id for _, device in devices], order.probe_steps, stop_request)
         telemetry = Telemetry(channel, stop_request.raise_if_forced, tally, probe)
-        observed = ObservedStrategy(strategy, probe, reductions_every=1)
+        observed = ObservedStrategy(strategy, probe, every=(1, None))
     on_sigterm(stop_request.request)
     manager = _open_manager(order, channel, telemetry, ticker, stop_request)
     checkpoints = RunCheckpoints(manager, claimed.checkpoint, observed)
@@ -162,6 +162,11 @@ def _prepare_run(order: StartOrder, channel: Channel, tally: Tally) -> _Prepared
     )
     tally.times.enter(Spent.OWN_CODE)
     return _Prepared(run, probe, watch, check)
+
+
+def _intervals(order: StartOrder) -> tuple[int, int | None]:
+    """Every how many calls reductions are told, and every how many those of large arrays."""
+    return order.claimed.record.reductions_every, order.claimed.large_reductions_every
 
 
 def _open_telemetry(
@@ -183,7 +188,8 @@ def _open_telemetry(
         if device.process_index == jax.process_index() and device.local_hardware_id is not None
     ]
     profiles = ProfileReports(channel, own, claimed.rendezvous.rank)
-    return Telemetry(channel, stop_request.raise_if_forced, tally, meter=meter, profiles=profiles)
+    strips = claimed.takes_strips
+    return Telemetry(channel, stop_request.raise_if_forced, tally, meter=meter, profiles=profiles, takes_strips=strips)
 
 
 def _set_up_traces(observer: RunObserver, every: int | None, channel: Channel, telemetry: Telemetry) -> None:

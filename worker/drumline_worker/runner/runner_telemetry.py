@@ -61,7 +61,7 @@ class Telemetry:
 
     `on_wait` is called about once a second by who waits, and may raise to give up. `tally` counts what is to be sent.
     `listener` hears of the program's steps as well. `meter` adds up what they are made of. `profiles` sends those
-    that were traced.
+    that were traced. `takes_strips`: the server knows strips of reductions.
     """
 
     def __init__(
@@ -73,8 +73,10 @@ class Telemetry:
         meter: Meter | None = None,
         *,
         profiles: ProfileReports | None = None,
+        takes_strips: bool = False,
     ) -> None:
         self._channel = channel
+        self._takes_strips = takes_strips
         self._on_wait = on_wait
         self._tally = tally or Tally()
         self._listener = listener
@@ -378,7 +380,11 @@ class Telemetry:
         while reductions:
             one = reductions.popleft()
             try:
-                fields = {**reduction_fields(one.record), "step": one.step, "call": one.call}
+                fields = {
+                    **reduction_fields(one.record, with_strips=self._takes_strips),
+                    "step": one.step,
+                    "call": one.call,
+                }
             except UNREADABLE:
                 self._channel.send("gap", what="reduction", count=1)
             else:

@@ -1,7 +1,7 @@
 import { formatNumber } from "@/lib/format";
 
 /** Buckets of an array: each keeps its extremes, and how many of its elements are not finite. */
-interface HeatBucket {
+export interface HeatBucket {
   min: number | null;
   max: number | null;
   notFinite: number;

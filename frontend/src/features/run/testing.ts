@@ -63,6 +63,8 @@ export function reduction(some: Partial<Reduction>): Reduction {
     denominator: null,
     output: scalar(0),
     recorded_at: "2026-01-01T00:00:00.000000Z",
+    outliers: [],
+    outlier_count: 0,
     ...some,
   };
 }

@@ -23,6 +23,7 @@ const NOT_IN_FORM: ReadonlySet<string> = new Set([
   "strategy.collectives",
   "strategy.cross_device_ops",
   "record.divergence_every",
+  "record.large_reductions_every",
   "record.on_divergence",
   "record.profile_every",
   "record.reductions_every",

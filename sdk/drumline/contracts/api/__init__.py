@@ -116,6 +116,7 @@ from drumline.contracts.api.telemetry import (
     Reduction,
     ReductionName,
     ReductionNames,
+    ReductionOutlier,
     ReductionSummary,
     SharedName,
 )
@@ -235,6 +236,7 @@ __all__ = [
     "Reduction",
     "ReductionName",
     "ReductionNames",
+    "ReductionOutlier",
     "ReductionSummary",
     "Refusal",
     "RerunRequest",

@@ -3,8 +3,9 @@
 from typing import Literal
 
 from drumline.contracts.api.fleet import DeviceFacts
+from drumline.contracts.arrays import ArraySummary, ReductionSampling
 from drumline.contracts.base import Reply, Timestamp
-from drumline.contracts.events import ArraySummary, PlacedReplica
+from drumline.contracts.events import PlacedReplica
 from drumline.contracts.ids import AttemptId, CheckpointId, DeviceId, HostId, MemberId, ReductionId, RunId
 from drumline.contracts.states import CheckpointState
 
@@ -240,6 +241,21 @@ class ReductionSummary(Reply):
     """The result where it is a scalar."""
 
 
+class ReductionOutlier(Reply):
+    """A replica that stands apart from the others, and by what."""
+
+    replica: int
+    by: Literal["value", "norm", "cosine", "not_finite"]
+    """`value`: its own, where the result is a scalar. `norm` and `cosine` (to the result): of arrays. `not_finite`: how
+    many NaN and infinities it put in, where most replicas put in none."""
+    value: float
+    median: float
+    """Of all replicas."""
+    deviations: float | None
+    """From the median, in standard deviations as the median absolute deviation estimates them (1.4826 times); `None`
+    where that is 0, and of `not_finite`."""
+
+
 class Reduction(ReductionSummary):
     """A reduction whole: what each replica put in, how it was combined, what came out."""
 
@@ -248,6 +264,13 @@ class Reduction(ReductionSummary):
     denominator: int | None
     output: ArraySummary
     recorded_at: Timestamp
+    sampling: ReductionSampling | None = None
+    """Of a large array that a step reduced: how often such are recorded, and what that costs."""
+    outliers: tuple[ReductionOutlier, ...] = ()
+    """At most 32, those that are not finite first, then by how far they are away. None are told of fewer than four
+    replicas."""
+    outlier_count: int = 0
+    """How many there are."""
 
 
 class ReductionNames(Reply):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import lru_cache
 from types import FrameType
 
 import jax
@@ -25,3 +26,13 @@ def caller_stacklevel() -> int:
     while frame is not caller and frame.f_back is not None:
         frame, level = frame.f_back, level + 1
     return level
+
+
+def name_reduction() -> str:
+    """Of a reduction without a name: the word reduce, and file:line of the caller."""
+    return _name_line((frame := find_caller()).f_code.co_filename, frame.f_lineno)
+
+
+@lru_cache(maxsize=256)
+def _name_line(file: str, line: int) -> str:
+    return f"reduce {os.path.basename(file)}:{line}"

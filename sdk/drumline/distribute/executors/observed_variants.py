@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -51,8 +53,26 @@ class ObservedVariants:
         self._has_watched = num_replicas > 1 and has_watched(traced)
         self._state: WatchState | None = None
 
-    def wanted(self, observation: Observation) -> Wanted | None:
-        """Of the call that is sent now; None for the plain step."""
+    def send(self, observation: Observation, send: Callable[[Wanted | None], Any], steps: int) -> Any:
+        """What ``send`` gives for the variant that a call of so many steps wants; some are timed, all of them over."""
+        wanted, large = self._wanted(observation), observation.large
+        if wanted is not None and wanted.with_large:
+            large.note_program(self)
+            return send(wanted)
+        if large.program is not self:
+            return send(wanted)
+        if large.next_is_large:
+            wanted = Wanted(self._has_watched and observation.watches, records=True, with_large=True)
+        large.is_forced = is_large = large.next_is_large
+        began_at = time.perf_counter()
+        try:
+            result = send(wanted)  # which waits for its devices
+        finally:
+            large.is_forced = False
+        large.note_time(time.perf_counter() - began_at, steps, is_large=is_large)
+        return result
+
+    def _wanted(self, observation: Observation) -> Wanted | None:
         with_large = self._has_large and observation.wants_large
         records = observation.wants_in_step and (with_large or self._has_small)
         watches = self._has_watched and observation.watches

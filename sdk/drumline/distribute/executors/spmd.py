@@ -89,16 +89,20 @@ class SpmdStep:
         self._instrumented, self._watched = instrumented, watched
         self._watched_at = self._traced.num_outputs - 2 * len(instrumented) - 1
         replicas, is_plain = self._group.num_replicas_in_sync, not instrumented and watched is None
-        self._observable = (
-            ObservedVariants(self._traced, replicas, counts_looks=self._counts_looks) if is_plain else None
-        )
+        variants = ObservedVariants(self._traced, replicas, counts_looks=self._counts_looks) if is_plain else None
+        self._observable = variants
         self._variants: dict[Wanted, SpmdStep] = {}
         self._cost = CountedCost(self._traced, is_whole=not self._group.logical_axes)
 
     def __call__(self, arguments: StepArguments) -> Any:
-        wanted = None if self._observable is None else self._observable.wanted(self._observation)
-        if wanted is not None:
-            return self._variant(arguments, wanted)(arguments)
+        def send(wanted: Wanted | None) -> Any:
+            return (self if wanted is None else self._variant(arguments, wanted))._send(arguments)
+
+        if self._observable is None:
+            return self._send(arguments)
+        return self._observable.send(self._observation, send, len(self._sent))
+
+    def _send(self, arguments: StepArguments) -> Any:
         inputs = self._inputs(arguments, self._donate)
         if self._observation.comparer is not None:
             self._compared.tell(self._observation.comparer, self._sent, arguments, (*inputs[2], *inputs[3]))
@@ -122,6 +126,7 @@ class SpmdStep:
             self._report_watched(self._watched, arguments, outputs)
         if self._instrumented:
             self._report(arguments, outputs)
+        self._observation.large.wait(outputs)
         return self._results(arguments, outputs)
 
     def list_donated(self, arguments: StepArguments) -> Sequence[tuple[str, Sequence[jax.Array]]]:
@@ -264,13 +269,11 @@ class SpmdStep:
         self._observation.report_watched(watched.all_reduces, numbers, counts_on=True)
 
     def _report(self, arguments: StepArguments, outputs: list[jax.Array]) -> None:
-        count = len(self._instrumented)
-        first = self._traced.num_outputs - 2 * count
+        first = self._traced.num_outputs - 2 * (count := len(self._instrumented))
         for i, one in enumerate(self._instrumented):
             components = self._group.components_everywhere(PerReplica.from_stacked(outputs[first + i]))
-            operands = [one.value(component) for component in components]
-            result = one.value(outputs[first + count + i])
-            self._observation.report_in_step(one.name, one.op, operands, result)
+            operands, result = map(one.value, components), one.value(outputs[first + count + i])
+            self._observation.report_in_step(one.name, one.op, [*operands], result)
 
     @property
     def _sent(self) -> range:

@@ -6,23 +6,25 @@ meant to be called on the observer's own thread. Without an observer nothing of 
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import jax
-import numpy as np
+
+from drumline.distribute.observe.sampling import Sampling as Sampling
+from drumline.distribute.observe.summaries import MAX_LISTED_ELEMENTS as MAX_LISTED_ELEMENTS
+from drumline.distribute.observe.summaries import ArrayStrip as ArrayStrip
+from drumline.distribute.observe.summaries import ArraySummary as ArraySummary
+from drumline.distribute.observe.summaries import SummaryOnDevice as SummaryOnDevice
+from drumline.distribute.observe.summaries import summarize as summarize
 
 if TYPE_CHECKING:
     from drumline.distribute.input.explain import InputExplanation
     from drumline.distribute.observe.divergence import CopyChecksums
     from drumline.distribute.observe.non_finite import WatchedResult, WatchedStep
 
-#: Values are shown in full up to this many elements; larger arrays are summarized.
-MAX_LISTED_ELEMENTS = 1024
-
 #: Values all-reduced inside a step are looked at in every sampled step up to this many elements (losses, counts), and
-#: larger ones (gradients) a hundred times as seldom: looking at those of eight replicas takes as long as a few steps.
+#: larger ones (gradients) more seldom: looking at those of eight replicas takes as long as a few steps.
 MAX_FREQUENT_ELEMENTS = 32
 
 
@@ -103,7 +105,8 @@ class ReductionRecord:
 
     ``inputs`` holds one raw array per replica and ``counts`` the elements each contributes along ``axis`` (1 each when
     axis is None). ``denominator`` is None for a sum. ``batch_rows``: rows per replica of the batch that a step made the
-    inputs from; None where they are the same on every replica, or of no step.
+    inputs from; None where they are the same on every replica, or of no step. ``sampling``: of a large array of a step,
+    every how many calls such are recorded.
     """
 
     name: str
@@ -116,6 +119,7 @@ class ReductionRecord:
     result: Any
     origin: Literal["host", "in_step"]
     batch_rows: tuple[int, ...] | None = None
+    sampling: Sampling | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,63 +341,3 @@ class ArgumentsObserver(Protocol):
 
     def arguments_taken(self, steps: range, sums: CopyChecksums) -> None:
         """Checksums of them, which reading waits for, so let another thread do that."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArraySummary:
-    """An array as a human sees it; ``values`` is the flat list when there are at most 1024 elements."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    values: list[Any] | None
-    min: float | None
-    max: float | None
-    mean: float | None
-    norm: float | None
-    nan_count: int
-    inf_count: int
-    checksum: int
-
-
-@dataclass(frozen=True, slots=True)
-class SummaryOnDevice:
-    """A large array inside a step, which the step itself summarized; :func:`summarize` reads it.
-
-    ``words``: uint32[7], the bits of float32 min, max, mean, norm, then NaN count, infinity count, and a checksum.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str
-    words: Any
-
-    def to_host(self) -> ArraySummary:
-        """The summary; waits for the step."""
-        words = np.asarray(self.words)
-        low, high, mean, norm = (float(value) for value in words[:4].view(np.float32))
-        counts = int(words[4]), int(words[5]), int(words[6])
-        if low > high:  # nothing finite
-            return ArraySummary(self.shape, self.dtype, None, None, None, None, None, *counts)
-        return ArraySummary(self.shape, self.dtype, None, low, high, mean, norm, *counts)
-
-
-def summarize(value: Any) -> ArraySummary:
-    """Pulls ``value`` to the host and describes it. Statistics cover finite elements only; None where there are none.
-
-    Of equal arrays of one record the checksums are equal.
-    """
-    if isinstance(value, SummaryOnDevice):
-        return value.to_host()
-    array = np.asarray(value)
-    checksum = zlib.crc32(np.ascontiguousarray(array).tobytes()) if array.dtype != object else 0
-    values = array.ravel().tolist() if array.size <= MAX_LISTED_ELEMENTS else None
-    if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool or array.dtype.name == "bfloat16"):
-        return ArraySummary(array.shape, array.dtype.name, values, None, None, None, None, 0, 0, checksum)
-    wide = array.astype(np.float64) if not np.iscomplexobj(array) else np.abs(array)
-    finite = wide[np.isfinite(wide)]
-    low, high, mean, norm = (
-        (float(finite.min()), float(finite.max()), float(finite.mean()), float(np.linalg.norm(finite)))
-        if finite.size
-        else (None, None, None, None)
-    )
-    nan_count, inf_count = int(np.isnan(wide).sum()), int(np.isinf(wide).sum())
-    return ArraySummary(array.shape, array.dtype.name, values, low, high, mean, norm, nan_count, inf_count, checksum)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import os
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from drumline.distribute.base.call_site import find_caller
+from drumline.distribute.base.call_site import name_reduction
 from drumline.distribute.base.enums import ReduceOp
 from drumline.distribute.combine import reduction
 from drumline.distribute.observe import (
@@ -35,9 +33,12 @@ from drumline.distribute.observe import (
     SentObserver,
     StepCost,
     StepRecord,
+    SummaryOnDevice,
     VariableRecord,
+    summarize,
 )
 from drumline.distribute.observe.non_finite import Watched, WatchedResult, WatchedStep
+from drumline.distribute.observe.sampling import LargeSampling
 from drumline.distribute.observe.traced import TraceObserver
 from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.indexed_slices import IndexedSlices
@@ -49,9 +50,6 @@ if TYPE_CHECKING:  # grain, which input needs, takes a second to import
 
 #: Steps of several results whose batches were ragged that are kept in mind.
 _MOST_RAGGED = 64
-#: Of the sampled steps, every so many also record the larger arrays that were all-reduced (gradients, as a rule).
-LARGE_EVERY = 100
-
 #: Is told of each strategy without an observer when it is first used; at most one.
 _on_first_use: list[Callable[[Any], None]] = []
 
@@ -82,6 +80,7 @@ class Observation:
         self.comparer: ArgumentsObserver | None = None
         self.tracer: TraceObserver | None = None
         self._every = 10
+        self.large = LargeSampling(1, 1)
         self._placed_executor: str | None = None
         #: Do reductions outside of steps go to the observer? Those of sampled and of ragged steps do.
         self.wants_reduction = False
@@ -110,10 +109,14 @@ class Observation:
         return self.observer is not None
 
     def begin(
-        self, observer: Observer | None, reductions_every: int, executor: str, variables: Sequence[Variable]
+        self, observer: Observer | None, every: tuple[int, int | None], executor: str, variables: Sequence[Variable]
     ) -> None:
-        """Reports placement and variables as they are, then everything that happens."""
-        self.observer, self._every = observer, max(1, reductions_every)
+        """Reports placement and variables as they are, then everything that happens.
+
+        ``every``: of how many calls one has its reductions told, and one those of large arrays too.
+        """
+        self.observer, self._every = observer, max(1, every[0])
+        self.large = LargeSampling(self._every, every[1], self._agree_on_interval)
         self.planner = observer if isinstance(observer, PlanObserver) else None
         self._follower = observer if isinstance(observer, ProgramObserver) else None
         self._awaiting = observer if isinstance(observer, InputObserver) else None
@@ -132,6 +135,11 @@ class Observation:
         self._report_placement(executor)
         for variable in variables:
             self._tell_variable(variable)
+
+    def _agree_on_interval(self, own: int) -> int:
+        """The longest that a process needs; all come here at the same call."""
+        told = None if self._group.exchange is None else self._group.exchange.tell("the interval of reductions", own)
+        return max(told or (own,))
 
     def report_variable(self, variable: Variable) -> None:
         """Tells what a variable is and where it lives."""
@@ -169,7 +177,7 @@ class Observation:
         self.dispatch_step(executor, is_ragged=False)
         self.wants_reduction = bool(self.sampled)
         self.wants_in_step = bool(self.sampled) and self.planner is None
-        self.wants_large = self.wants_in_step and any(step % (self._every * LARGE_EVERY) == 0 for step in self.sampled)
+        self.wants_large = self.wants_in_step and any(map(self.large.is_due, self.sampled))
 
     def enter_step(self, step: int) -> None:
         """Of steps that go out together this one runs by itself now."""
@@ -236,7 +244,7 @@ class Observation:
         self.wants_reduction = is_sampled or is_ragged
         # A planner is told of the all-reduces inside a step by its program: no second variant is compiled for it.
         self.wants_in_step = is_sampled and self.planner is None
-        self.wants_large = self.wants_in_step and self._step % (self._every * LARGE_EVERY) == 0
+        self.wants_large = self.wants_in_step and self.large.is_due(self._step)
 
     @property
     def next_step(self) -> range:
@@ -266,7 +274,7 @@ class Observation:
             step = self._step if steps is None else steps
             kind: Literal["sum", "mean"] = "sum" if op is ReduceOp.SUM else "mean"
             self._watcher.watched(
-                WatchedResult(step, name or _call_site(), kind, value, result, self._group.local_replicas)
+                WatchedResult(step, name or name_reduction(), kind, value, result, self._group.local_replicas)
             )
 
     @property
@@ -348,7 +356,7 @@ class Observation:
         denominator = sum(counts) if op is ReduceOp.MEAN else None
         self.observer.reduction(
             ReductionRecord(
-                name=name or _call_site(),
+                name=name or name_reduction(),
                 step=step,
                 op=kind,
                 axis=axis,
@@ -365,21 +373,19 @@ class Observation:
         self, name: str, op: Literal["sum", "mean"], inputs: Sequence[Any], result: Any, step: int | None = None
     ) -> None:
         """An all-reduce of the step that has just been sent, or of ``step`` where several were."""
+        is_large = isinstance(result, SummaryOnDevice) or np.size(result) > MAX_FREQUENT_ELEMENTS
+        if self.large.is_forced:
+            for value in (*inputs, result):
+                summarize(value)
+            if is_large or not self.wants_in_step:
+                return
         if self.observer is None or not self._tells_reductions:
             return
-        counts = (1,) * len(inputs)
-        denominator = len(inputs) if op == "mean" else None
+        counts, denominator = (1,) * len(inputs), len(inputs) if op == "mean" else None
+        step, sampling = self._step if step is None else step, self.large.told if is_large else None
         self.observer.reduction(
             ReductionRecord(
-                name,
-                self._step if step is None else step,
-                op,
-                None,
-                tuple(inputs),
-                counts,
-                denominator,
-                result,
-                "in_step",
+                name, step, op, None, tuple(inputs), counts, denominator, result, "in_step", sampling=sampling
             )
         )
 
@@ -388,13 +394,3 @@ class Observation:
         self._placed_executor = executor
         replicas = tuple(ReplicaPlacement(*placed) for placed in enumerate(self._group.replica_devices))
         self.observer.placement(PlacementRecord(type(self._group).__name__, executor, replicas, (REPLICA_AXIS,)))
-
-
-def _call_site() -> str:
-    """The word reduce and file:line of the caller outside the engine."""
-    return _site_name((frame := find_caller()).f_code.co_filename, frame.f_lineno)
-
-
-@lru_cache(maxsize=256)
-def _site_name(file: str, line: int) -> str:
-    return f"reduce {os.path.basename(file)}:{line}"

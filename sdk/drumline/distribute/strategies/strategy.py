@@ -330,17 +330,22 @@ class Strategy(VariableOwner, ExperimentalNames):
 
     # observing
 
-    def observe(self, observer: Observer | None, *, reductions_every: int = 10) -> None:
+    def observe(
+        self, observer: Observer | None, *, reductions_every: int = 10, large_reductions_every: int | None = None
+    ) -> None:
         """Tells ``observer`` about placement, variables, steps and collectives, and about the reductions of step 0 and
         every ``reductions_every``-th step; of ragged steps about those outside the step too. None ends it.
+        Of arrays of more than 32 elements that a step reduces it tells every ``large_reductions_every`` steps, rounded
+        up to sampled ones; None: as often as it costs at most one percent, by the time of eight of the first calls.
 
         Of several processes all observe, with the same numbers; the one that has replica 0 is told of the reductions,
         with the inputs of all replicas.
         """
         if self.exchange is not None:
-            chosen = None if observer is None else reductions_every
+            chosen = None if observer is None else [reductions_every, large_reductions_every]
             self.exchange.require_same("strategy.observe", {"reductions_every": chosen})
-        self._observation.begin(observer, reductions_every, self.last_executor or self._executor, self.own_variables())
+        every = reductions_every, large_reductions_every
+        self._observation.begin(observer, every, self.last_executor or self._executor, self.own_variables())
 
     # variables (called by Variable and the executors)
 

@@ -18,6 +18,7 @@ from jax import lax
 
 from drumline.distribute.combine.quotient import quotient_p
 from drumline.distribute.observe import MAX_FREQUENT_ELEMENTS, MAX_LISTED_ELEMENTS, SummaryOnDevice
+from drumline.distribute.observe.summaries import bucket_width
 from drumline.distribute.tracing import jaxprs
 from drumline.distribute.tracing.reduction_names import all_reduce_name, variables_of
 from drumline.distribute.tracing.step import TracedStep
@@ -144,7 +145,9 @@ class _Interpreter:
             one = InstrumentedCollective(
                 name, "mean" if means else "sum", np.shape(operand), str(out.aval.dtype), is_summary
             )
-            seen.append((one, summary_words(operand), summary_words(result)) if is_summary else (one, operand, result))
+            if is_summary:
+                operand, result = summary_words(operand, result), summary_words(result)
+            seen.append((one, operand, result))
 
 
 def is_mean(jaxpr: Any, position: int, out: Any, num_replicas: int) -> bool:
@@ -173,25 +176,54 @@ def has_instrumented(jaxpr: Any, *, large: bool) -> bool:
     return False
 
 
-def summary_words(array: Any) -> jax.Array:
-    """uint32[7] as :class:`drumline.distribute.observe.SummaryOnDevice` reads it; made inside the step."""
-    values = jnp.asarray(array).astype(jnp.float32).ravel()
-    finite = jnp.isfinite(values)
-    kept = jnp.where(finite, values, jnp.float32(0))
+def summary_words(array: Any, result: Any = None) -> jax.Array:
+    """uint32[6 + 3 * buckets] as :class:`drumline.distribute.observe.SummaryOnDevice` reads it; made inside the step.
+
+    Sums are those of the buckets' sums of scaled values: neither large nor small numbers are lost in them. With the
+    ``result`` that the array is a part of, its cosine is over the elements that are finite in both.
+    """
+    buckets = _buckets(array)
+    finite = jnp.isfinite(buckets)
+    low = jnp.where(finite, buckets, jnp.float32(np.inf)).min(axis=1)
+    high = jnp.where(finite, buckets, jnp.float32(-np.inf)).max(axis=1)
+    scale = _scale(buckets, finite)
+    scaled = jnp.where(finite, buckets / scale, jnp.float32(0))
     count = finite.sum(dtype=jnp.int32).astype(jnp.float32)
-    figures = jnp.stack(
-        [
-            jnp.where(finite, values, jnp.float32(np.inf)).min(),
-            jnp.where(finite, values, jnp.float32(-np.inf)).max(),
-            kept.sum() / jnp.maximum(count, jnp.float32(1)),
-            jnp.sqrt(jnp.vdot(kept, kept)),
-        ]
-    )
-    bits = lax.bitcast_convert_type(values, jnp.uint32)
-    nans = jnp.isnan(values).sum(dtype=jnp.uint32)
-    infinities = jnp.uint32(values.size) - finite.sum(dtype=jnp.uint32) - nans
-    tail = jnp.stack([nans, infinities, bits.sum(dtype=jnp.uint32)])
-    return jnp.concatenate([lax.bitcast_convert_type(figures, jnp.uint32), tail])
+    mean = scaled.sum(axis=1).sum() / jnp.maximum(count, jnp.float32(1)) * scale
+    norm = jnp.sqrt((scaled * scaled).sum(axis=1).sum()) * scale
+    cosine = jnp.float32(np.nan) if result is None else _cosine(scaled, finite, _buckets(result))
+    padding = np.zeros(buckets.shape[0], np.uint32)
+    padding[-1] = buckets.size - np.size(array)
+    not_finite = (~finite).sum(axis=1, dtype=jnp.uint32) - padding
+    nans = jnp.isnan(buckets).sum(dtype=jnp.uint32) - padding[-1]
+    checksum = lax.bitcast_convert_type(buckets, jnp.uint32).sum(dtype=jnp.uint32)
+    floats = lax.bitcast_convert_type(jnp.stack([mean, norm, cosine]), jnp.uint32)
+    counts = jnp.stack([nans, not_finite.sum(dtype=jnp.uint32) - nans, checksum])
+    bounds = lax.bitcast_convert_type(jnp.concatenate([low, high]), jnp.uint32)
+    return jnp.concatenate([floats, counts, bounds, not_finite])
+
+
+def _buckets(array: Any) -> jax.Array:
+    """[buckets, width], float32, filled up with NaN."""
+    values = jnp.asarray(array).astype(jnp.float32).ravel()
+    width = bucket_width(values.size)
+    missing = -values.size % width
+    return jnp.pad(values, (0, missing), constant_values=np.float32(np.nan)).reshape(-1, width)
+
+
+def _scale(buckets: jax.Array, finite: jax.Array) -> jax.Array:
+    """The largest finite absolute value; 1 where that is 0."""
+    largest = jnp.where(finite, jnp.abs(buckets), jnp.float32(0)).max()
+    return jnp.where(largest > 0, largest, jnp.float32(1))
+
+
+def _cosine(scaled: jax.Array, finite: jax.Array, result: jax.Array) -> jax.Array:
+    """NaN where one of both has no direction."""
+    both = finite & jnp.isfinite(result)
+    own = jnp.where(both, scaled, jnp.float32(0))
+    other = jnp.where(both, result / _scale(result, jnp.isfinite(result)), jnp.float32(0))
+    dot, own_square, other_square = ((a * b).sum(axis=1).sum() for a, b in ((own, other), (own, own), (other, other)))
+    return dot / (jnp.sqrt(own_square) * jnp.sqrt(other_square))
 
 
 def is_instrumented(eqn: Any) -> bool:

@@ -102,3 +102,35 @@ describe("the three columns", () => {
     );
   });
 });
+
+describe("a large array of a step", () => {
+  const part = (norm: number, cosine: number) => ({
+    ...array([]),
+    shape: [2000],
+    values: null,
+    norm,
+    cosine,
+    strip: { min: [-1], max: [1], not_finite: null },
+  });
+
+  it("has strips, norms and cosines, and says who stands apart and what recording it costs", () => {
+    show(
+      reduction({
+        inputs: [part(1, 0.9), part(9, -0.8)],
+        output: part(2, 1),
+        outliers: [
+          { replica: 1, by: "norm", value: 9, median: 1, deviations: 5.25 },
+          { replica: 1, by: "cosine", value: -0.8, median: 0.9, deviations: null },
+        ],
+        outlier_count: 2,
+        sampling: { every: 500, is_chosen: true, extra_s: 0.02, plain_s: 0.01 },
+      }),
+    );
+
+    expect(screen.getAllByRole("img", { name: /^Values of replica/ })).toHaveLength(2);
+    expect(screen.getByTestId("outliers").textContent).toBe(
+      "r1 norm 9: 5.3 deviations highr1 cosine -0.8: low, most others agree",
+    );
+    expect(screen.getByTestId("sampling").textContent).toBe("Recorded every 500 calls, 0.4 % of the time.");
+  });
+});

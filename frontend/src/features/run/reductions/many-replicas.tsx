@@ -2,7 +2,9 @@ import { useState } from "react";
 import { Button } from "@/components/ui/button";
 import { ReplicaChip } from "@/components/ui/replica-chip";
 import { formatInteger, formatNumber } from "@/lib/format";
+import { fromWire } from "@/lib/wire-numbers";
 import { Histogram } from "./histogram";
+import { Cosine, Norm } from "./outliers";
 import { lanesOf, mostExtreme, spreadOf } from "./statistics";
 import type { ReductionView, ReplicaInput } from "./view-model";
 
@@ -15,7 +17,10 @@ export function ManyReplicas({ view }: { view: ReductionView }) {
   const own = view.inputs.map((input) => input.own ?? Number.NaN);
   const lanes = lanesOf(own);
   const notFinite = lanes.nan.length + lanes.positive.length + lanes.negative.length;
-  const extremes = mostExtreme(own, EXTREMES);
+  const figures = view.isArray ? view.inputs.map((input) => fromWire(input.summary.norm) ?? Number.NaN) : own;
+  const odd = [...new Set(view.reduction.outliers.map(({ replica }) => replica))];
+  const extremes = [...new Set([...odd, ...mostExtreme(figures, EXTREMES)])].slice(0, EXTREMES);
+  const median = spreadOf(own)?.median ?? null;
   const rows = shown === 0 ? extremes : view.inputs.slice(0, shown).map((input) => input.replica);
   return (
     <div className="min-w-0 wide:pr-5">
@@ -35,11 +40,27 @@ export function ManyReplicas({ view }: { view: ReductionView }) {
       )}
       <table className="mt-4 w-full">
         <caption className="pb-1 text-left text-muted text-xs">
-          {shown === 0 ? `The ${extremes.length} farthest from the median` : "All replicas"}
+          {shown === 0
+            ? `The ${extremes.length} farthest from the median${view.isArray ? " norm" : ""}`
+            : "All replicas"}
         </caption>
+        {view.isArray && (
+          <thead>
+            <tr className="text-muted text-xs">
+              <th className="font-normal" scope="col">
+                <span className="sr-only">Replica</span>
+              </th>
+              {["norm", "cosine", ""].map((head) => (
+                <th className="text-right font-normal" key={head} scope="col">
+                  {head}
+                </th>
+              ))}
+            </tr>
+          </thead>
+        )}
         <tbody>
           {rows.map((replica) => (
-            <Row input={view.inputs[replica]} key={replica} median={spreadOf(own)?.median ?? null} />
+            <Row input={view.inputs[replica]} key={replica} median={median} view={view} />
           ))}
         </tbody>
       </table>
@@ -52,7 +73,13 @@ export function ManyReplicas({ view }: { view: ReductionView }) {
   );
 }
 
-function Row({ input, median }: { input: ReplicaInput | undefined; median: number | null }) {
+interface RowProps {
+  input: ReplicaInput | undefined;
+  median: number | null;
+  view: ReductionView;
+}
+
+function Row({ input, median, view }: RowProps) {
   if (!input) return null;
   const { own, replica, count, tensor } = input;
   return (
@@ -66,8 +93,11 @@ function Row({ input, median }: { input: ReplicaInput | undefined; median: numbe
       <td className="w-14">
         <ReplicaChip replica={replica} />
       </td>
-      <td className="font-mono text-xs">{own === null ? "array" : formatNumber(own, 6)}</td>
+      <td className={view.isArray ? "text-right" : "font-mono text-xs"}>
+        {view.isArray ? <Norm input={input} view={view} /> : own === null ? "array" : formatNumber(own, 6)}
+      </td>
       <td className="text-right text-muted text-xs">
+        {view.isArray && <Cosine input={input} view={view} />}
         {own !== null && median !== null && Number.isFinite(own)
           ? `${own >= median ? "+" : "−"}${formatNumber(Math.abs(own - median))}`
           : ""}

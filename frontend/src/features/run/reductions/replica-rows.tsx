@@ -4,23 +4,32 @@ import { classNames } from "@/lib/class-names";
 import { formatNumber } from "@/lib/format";
 import { fromWire } from "@/lib/wire-numbers";
 import { shapeText } from "./arithmetic";
+import { Cosine, Norm } from "./outliers";
 import { Dot, ScaleAxis, ScaleLegend, ScaleMarks } from "./scale-marks";
-import { stripOf } from "./statistics";
 import type { ReductionView, ReplicaInput } from "./view-model";
 
-/** Arrays up to this length are written out; longer ones are strips. */
-const MOST_WRITTEN = 6;
-const MOST_BUCKETS = 64;
+const GRID_OF_ARRAYS =
+  "grid-cols-[36px_minmax(48px,1fr)_64px_56px] gap-x-3 sm:grid-cols-[44px_minmax(96px,1fr)_56px_72px_64px] wide:grid-cols-[44px_minmax(96px,1fr)_56px_72px_64px_32px]";
 
 /** A row per replica: its values, how many they are, and where its own number stands among the others. */
 export function ReplicaRows({ view }: { view: ReductionView }) {
   const onScale = view.scale !== null;
-  const grid = onScale
-    ? "grid-cols-[36px_minmax(48px,2fr)_40px_minmax(104px,3fr)] gap-x-2 sm:grid-cols-[44px_minmax(96px,3fr)_56px_minmax(140px,5fr)] sm:gap-x-3 wide:grid-cols-[44px_minmax(96px,3fr)_56px_minmax(140px,5fr)_32px]"
-    : "grid-cols-[36px_minmax(48px,1fr)_48px] gap-x-3 sm:grid-cols-[44px_minmax(96px,1fr)_56px] wide:grid-cols-[44px_minmax(96px,1fr)_56px_32px]";
+  const grid = view.isArray
+    ? GRID_OF_ARRAYS
+    : onScale
+      ? "grid-cols-[36px_minmax(48px,2fr)_40px_minmax(104px,3fr)] gap-x-2 sm:grid-cols-[44px_minmax(96px,3fr)_56px_minmax(140px,5fr)] sm:gap-x-3 wide:grid-cols-[44px_minmax(96px,3fr)_56px_minmax(140px,5fr)_32px]"
+      : "grid-cols-[36px_minmax(48px,1fr)_48px] gap-x-3 sm:grid-cols-[44px_minmax(96px,1fr)_56px] wide:grid-cols-[44px_minmax(96px,1fr)_56px_32px]";
   return (
     <div className="min-w-0 overflow-x-auto max-wide:pr-3">
-      <h3 className="mb-2 text-muted text-xs">Per replica</h3>
+      <div className={classNames("mb-2 text-muted text-xs", view.isArray && `grid ${grid}`)}>
+        <h3 className={view.isArray ? "col-span-2 sm:col-span-3" : ""}>Per replica</h3>
+        {view.isArray && <span className="text-right">norm</span>}
+        {view.isArray && (
+          <span className="text-right" title="Of each replica's array to the result">
+            cosine
+          </span>
+        )}
+      </div>
       <div className="relative">
         <ul>
           {view.inputs.map((input, at) => (
@@ -35,7 +44,7 @@ export function ReplicaRows({ view }: { view: ReductionView }) {
             >
               <ReplicaChip replica={input.replica} />
               <Values input={input} view={view} />
-              <span className="text-right text-xs">
+              <span className={classNames("text-right text-xs", view.isArray && "max-sm:hidden")}>
                 <span className="text-muted">n=</span>
                 {input.count}
               </span>
@@ -45,6 +54,8 @@ export function ReplicaRows({ view }: { view: ReductionView }) {
                   <Dot input={input} scale={view.scale} view={view} />
                 </div>
               )}
+              {view.isArray && <Norm input={input} view={view} />}
+              {view.isArray && <Cosine input={input} view={view} />}
               <Bracket first={at === 0} last={at === view.inputs.length - 1} />
             </li>
           ))}
@@ -69,12 +80,24 @@ export function ReplicaRows({ view }: { view: ReductionView }) {
 }
 
 function drawsStrips(view: ReductionView): boolean {
-  return view.inputs.some(({ tensor }) => tensor !== null && tensor.values.length > MOST_WRITTEN);
+  return view.inputs.some(({ strip }) => strip !== null);
 }
 
 /** The values as text, as a strip on the shared scale, or as statistics where they were not kept. */
 function Values({ input, view }: { input: ReplicaInput; view: ReductionView }) {
-  const { tensor, summary } = input;
+  const { tensor, summary, strip } = input;
+  if (strip && view.heat) {
+    return (
+      <div className="min-w-0" title={`shape ${shapeText(summary.shape)}, ${summary.dtype}`}>
+        <HeatStrip
+          buckets={strip}
+          label={`Values of replica ${input.replica}: ${formatNumber(fromWire(summary.min))} to ${formatNumber(fromWire(summary.max))}`}
+          scale={view.heat}
+        />
+      </div>
+    );
+  }
+  if (strip) return <span className="text-bad text-xs">no finite value</span>;
   if (!tensor) {
     return (
       <span className="truncate text-muted text-xs">
@@ -83,23 +106,11 @@ function Values({ input, view }: { input: ReplicaInput; view: ReductionView }) {
     );
   }
   if (tensor.values.length === 0) return <span className="text-muted text-xs">no elements</span>;
-  if (tensor.values.length <= MOST_WRITTEN) {
-    const text = tensor.values.map((value) => formatNumber(value)).join("  ");
-    return (
-      <code className="truncate text-xs" title={tensor.values.join(", ")}>
-        {tensor.shape.length === 0 ? text : `[${text}]`}
-      </code>
-    );
-  }
-  if (!view.heat) return <span className="text-bad text-xs">no finite value</span>;
+  const text = tensor.values.map((value) => formatNumber(value)).join("  ");
   return (
-    <div className="min-w-0" title={`shape ${shapeText(tensor.shape)}, ${summary.dtype}`}>
-      <HeatStrip
-        buckets={stripOf(tensor.values, MOST_BUCKETS)}
-        label={`Values of replica ${input.replica}: ${formatNumber(fromWire(summary.min))} to ${formatNumber(fromWire(summary.max))}`}
-        scale={view.heat}
-      />
-    </div>
+    <code className="truncate text-xs" title={tensor.values.join(", ")}>
+      {tensor.shape.length === 0 ? text : `[${text}]`}
+    </code>
   );
 }
 

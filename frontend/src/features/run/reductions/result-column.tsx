@@ -4,16 +4,15 @@ import { classNames } from "@/lib/class-names";
 import { formatInteger, formatNumber } from "@/lib/format";
 import { fromWire } from "@/lib/wire-numbers";
 import { shapeText } from "./arithmetic";
-import { outlierText } from "./scale-marks";
-import { stripOf } from "./statistics";
-import type { ReductionView } from "./view-model";
+import { Outliers, SamplingLine } from "./outliers";
+import { type ReductionView, stripOfArray } from "./view-model";
 
 const MOST_LISTED = 64;
-const MOST_BUCKETS = 64;
 
 /** What came out, whether it follows from what is shown, and who stands apart. */
 export function ResultColumn({ view }: { view: ReductionView }) {
   const { reduction, result, scalar, heat } = view;
+  const strip = scalar === null ? stripOfArray(reduction.output) : null;
   return (
     <div
       className="min-w-0 wide:border-line wide:border-l wide:pl-5"
@@ -33,14 +32,9 @@ export function ResultColumn({ view }: { view: ReductionView }) {
           <p className="font-mono text-xs">
             {shapeText(reduction.output.shape)} {reduction.output.dtype}
           </p>
-          {result && heat && result.values.length > 0 && (
+          {strip && heat && (
             <div className="mt-2">
-              <HeatStrip
-                buckets={stripOf(result.values, MOST_BUCKETS)}
-                height={24}
-                label="The result"
-                scale={heat}
-              />
+              <HeatStrip buckets={strip} height={24} label="The result" scale={heat} />
             </div>
           )}
           {result && result.values.length <= MOST_LISTED && (
@@ -54,15 +48,8 @@ export function ResultColumn({ view }: { view: ReductionView }) {
       <div className="mt-4 text-xs">
         <Facts facts={factsOf(view)} />
       </div>
-      {view.outliers.length > 0 && (
-        <ul className="mt-3 text-warn text-xs" data-testid="outliers">
-          {view.outliers.slice(0, 4).map((outlier) => (
-            <li key={outlier.replica}>
-              r{outlier.replica} {outlierText(outlier.deviations, outlier.direction)}
-            </li>
-          ))}
-        </ul>
-      )}
+      <Outliers reduction={reduction} />
+      <SamplingLine sampling={reduction.sampling} />
     </div>
   );
 }

@@ -2,6 +2,7 @@ import { type Scale, tickTexts } from "@/components/charts/scale";
 import { classNames } from "@/lib/class-names";
 import { formatNumber } from "@/lib/format";
 import { hatchOf, REPLICA_COLORS } from "@/lib/replica-colors";
+import { awayText, outlierBy } from "./outliers";
 import type { ReductionView, ReplicaInput } from "./view-model";
 
 const percent = (share: number) => `${share * 100}%`;
@@ -57,7 +58,7 @@ export function Dot({ input, scale, view }: { input: ReplicaInput; scale: Scale;
       </span>
     );
   }
-  const outlier = view.outliers.find((each) => each.replica === replica);
+  const outlier = outlierBy(view, replica, "value");
   const place = scale.at(own);
   return (
     <>
@@ -84,18 +85,11 @@ export function Dot({ input, scale, view }: { input: ReplicaInput; scale: Scale;
           className="absolute inset-y-0 flex items-center whitespace-nowrap px-2.5 text-2xs text-warn"
           style={place > 0.6 ? { right: percent(1 - place) } : { left: percent(place) }}
         >
-          {outlierText(outlier.deviations, outlier.direction)}
+          {awayText(outlier)}
         </span>
       )}
     </>
   );
-}
-
-/** `3.1 MAD high`; where all others agree there is no deviation to measure with. */
-export function outlierText(deviations: number, direction: "high" | "low"): string {
-  return Number.isFinite(deviations)
-    ? `${formatNumber(deviations, 2)} MAD ${direction}`
-    : `${direction}, all others agree`;
 }
 
 /** The scale's numbers. */

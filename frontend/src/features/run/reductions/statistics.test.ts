@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { histogram, lanesOf, mostExtreme, outliersOf, spreadOf, stripOf } from "./statistics";
+import { histogram, lanesOf, mostExtreme, spreadOf, stripOf } from "./statistics";
 
 const { NaN: nan, POSITIVE_INFINITY: inf } = Number;
 
@@ -21,24 +21,6 @@ describe("numbers at the ends of what there is", () => {
     const bins = histogram(large, 4);
     expect(bins.map((bin) => bin.count)).toEqual([1, 0, 0, 3]);
     expect(bins.every((bin) => Number.isFinite(bin.from) && Number.isFinite(bin.to))).toBe(true);
-  });
-});
-
-describe("outliersOf", () => {
-  it("names the replica, the side and the distance in deviations", () => {
-    expect(outliersOf([1, 1.1, 0.9, 1.05, 0.95, 2.4])).toMatchObject([
-      { replica: 5, direction: "high", value: 2.4 },
-    ]);
-    expect(outliersOf([1, 2, 3, 4])).toEqual([]);
-  });
-
-  it("names the one that differs where all others agree, but not rounding", () => {
-    expect(outliersOf([5, 5, 5, 4, 5])).toMatchObject([{ replica: 3, deviations: inf, direction: "low" }]);
-    expect(outliersOf([0.3, 0.3, 0.3, 0.30000000000000004])).toEqual([]);
-  });
-
-  it("has no opinion on fewer than four values", () => {
-    expect(outliersOf([1, 1, 50])).toEqual([]);
   });
 });
 

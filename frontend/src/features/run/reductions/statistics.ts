@@ -1,12 +1,3 @@
-/** Where a value lies among its peers. */
-export interface Outlier {
-  replica: number;
-  value: number;
-  /** Distance from the median in units of the median absolute deviation; infinite where all others agree. */
-  deviations: number;
-  direction: "high" | "low";
-}
-
 export interface Spread {
   median: number;
   /** Median absolute deviation from the median. */
@@ -20,10 +11,6 @@ interface Lanes {
   positive: number[];
   negative: number[];
 }
-
-const OUTLIER_DEVIATIONS = 3;
-/** Fewer values than this have no meaningful deviation. */
-const LEAST_FOR_OUTLIERS = 4;
 
 export function lanesOf(values: readonly number[]): Lanes {
   const lanes: Lanes = { finite: [], nan: [], positive: [], negative: [] };
@@ -42,22 +29,6 @@ export function spreadOf(values: readonly number[]): Spread | null {
   if (finite.length === 0) return null;
   const middle = median(finite);
   return { median: middle, mad: median(finite.map((value) => Math.abs(value - middle))) };
-}
-
-/** Values more than 3 deviations from the median, farthest first. */
-export function outliersOf(values: readonly number[]): Outlier[] {
-  const { finite } = lanesOf(values);
-  const spread = spreadOf(values);
-  if (!spread || finite.length < LEAST_FOR_OUTLIERS) return [];
-  const noise = 1e-6 * Math.max(1e-300, Math.abs(spread.median));
-  return finite
-    .map(({ replica, value }): Outlier => {
-      const away = value - spread.median;
-      const deviations = Math.abs(away) <= noise ? 0 : Math.abs(away) / spread.mad;
-      return { replica, value, deviations, direction: away > 0 ? "high" : "low" };
-    })
-    .filter((outlier) => outlier.deviations > OUTLIER_DEVIATIONS)
-    .sort((a, b) => b.deviations - a.deviations);
 }
 
 /** The `most` replicas farthest from the median, values that are not finite first. */

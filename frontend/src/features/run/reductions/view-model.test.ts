@@ -38,13 +38,15 @@ describe("viewOf", () => {
     expect(view.heat).toEqual({ low: 1, middle: 2.5, high: 4 });
   });
 
-  it("names an outlier by its replica", () => {
-    const inputs = [1, 1.1, 0.9, 1, 5, 1.05].map((value) => scalar(value));
+  it("draws the strips of large arrays on one scale", () => {
+    const strip = { min: [-2, null], max: [1, null], not_finite: [0, 9] };
+    const view = viewOf(reduction({ inputs: [{ ...array([]), shape: [2000], values: null, strip }] }));
 
-    expect(viewOf(reduction({ op: "sum", inputs, output: scalar(10.05) })).outliers[0]).toMatchObject({
-      replica: 4,
-      direction: "high",
-    });
+    expect(view.inputs[0]?.strip).toEqual([
+      { min: -2, max: 1, notFinite: 0 },
+      { min: null, max: null, notFinite: 9 },
+    ]);
+    expect(view.heat).toMatchObject({ low: -2 });
   });
 });
 

@@ -1,9 +1,9 @@
 import type { ArraySummary, Reduction } from "@/api/schema";
-import { type HeatScale, heatScale } from "@/components/charts/heat-strip";
+import { type HeatBucket, type HeatScale, heatScale } from "@/components/charts/heat-strip";
 import { type Scale, scaleOver } from "@/components/charts/scale";
 import { fromWire } from "@/lib/wire-numbers";
 import { meanOfMeans, ownValue, type Recomputed, recompute, type Tensor, tensorOf } from "./arithmetic";
-import { type Outlier, outliersOf, type Spread, spreadOf } from "./statistics";
+import { type Spread, spreadOf, stripOf } from "./statistics";
 
 /** One replica's part in a reduction. */
 export interface ReplicaInput {
@@ -11,6 +11,8 @@ export interface ReplicaInput {
   summary: ArraySummary;
   /** All its values, where they were kept. */
   tensor: Tensor | null;
+  /** Its array as a strip, where it is long; `null` also where neither values nor a strip were kept. */
+  strip: HeatBucket[] | null;
   /** Elements it contributes along the axis. */
   count: number;
   /** The one number it says by itself, where the result is a scalar. */
@@ -34,8 +36,13 @@ export interface ReductionView {
   scale: Scale | null;
   heat: HeatScale | null;
   spread: Spread | null;
-  outliers: Outlier[];
+  /** Whether the result is a large array, whose parts have norms and directions. */
+  isArray: boolean;
 }
+
+/** Arrays up to this length are written out; longer ones are strips. */
+const MOST_WRITTEN = 6;
+const MOST_BUCKETS = 64;
 
 /** The deviation of two or three values says nothing. */
 const LEAST_FOR_SPREAD = 4;
@@ -65,9 +72,13 @@ export function viewOf(reduction: Reduction): ReductionView {
     heat: heatScale([
       ...inputs.flatMap((input) => input.tensor?.values ?? []),
       ...(isScalar ? [] : (result?.values ?? [])),
+      ...[...reduction.inputs, reduction.output].flatMap(({ strip }) => [
+        ...(strip?.min.flatMap((value) => value ?? []) ?? []),
+        ...(strip?.max.flatMap((value) => value ?? []) ?? []),
+      ]),
     ]),
     spread: own.length >= LEAST_FOR_SPREAD ? spreadOf(own) : null,
-    outliers: outliersOf(inputs.map((input) => input.own ?? Number.NaN)),
+    isArray: !isScalar && reduction.inputs.some((input) => input.shape.reduce((a, b) => a * b, 1) > 1),
   };
 }
 
@@ -76,7 +87,21 @@ function inputOf(reduction: Reduction, summary: ArraySummary, replica: number): 
   const count = reduction.counts[replica] ?? 1;
   const own = tensor ? ownValue(tensor, reduction.op, reduction.axis) : null;
   const isScalar = reduction.output.shape.length === 0;
-  return { replica, summary, tensor, count, own: isScalar ? (own?.values[0] ?? null) : null };
+  const strip = stripOfArray(summary);
+  return { replica, summary, tensor, strip, count, own: isScalar ? (own?.values[0] ?? null) : null };
+}
+
+/** An array that is too long to be written out, from its values or as it was recorded. */
+export function stripOfArray(summary: ArraySummary): HeatBucket[] | null {
+  const values = tensorOf(summary)?.values;
+  if (values) return values.length > MOST_WRITTEN ? stripOf(values, MOST_BUCKETS) : null;
+  const { strip } = summary;
+  if (!strip) return null;
+  return strip.min.map((min, at) => ({
+    min,
+    max: strip.max[at] ?? null,
+    notFinite: strip.not_finite?.[at] ?? 0,
+  }));
 }
 
 function naiveMean(reduction: Reduction, inputs: readonly ReplicaInput[], isScalar: boolean): number | null {

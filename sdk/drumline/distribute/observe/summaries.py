@@ -1,0 +1,178 @@
+"""Arrays as a human sees them: all values of small ones, else statistics, a strip, and the cosine to the result."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from drumline.distribute.observe import ReductionRecord
+
+#: Values are shown in full up to this many elements; larger arrays are summarized.
+MAX_LISTED_ELEMENTS = 1024
+#: Of a strip.
+MAX_BUCKETS = 64
+#: Of the words before those of the strip: mean, norm and cosine, then NaN count, infinity count and checksum.
+_HEAD, _FLOATS = 6, 3
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayStrip:
+    """An array, row-major, in at most 64 buckets of :func:`bucket_width` elements; the last may have fewer.
+
+    ``min`` and ``max`` are of the finite elements of each, None where there are none. ``not_finite``: how many are NaN
+    or infinite; None where all of the array are finite.
+    """
+
+    min: list[float | None]
+    max: list[float | None]
+    not_finite: list[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySummary:
+    """An array as a human sees it; ``values`` is the flat list when there are at most 1024 elements, ``strip`` is there
+    when there are more. ``cosine``: of what a replica put in to the result of its reduction, from -1 to 1.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    values: list[Any] | None
+    min: float | None
+    max: float | None
+    mean: float | None
+    norm: float | None
+    nan_count: int
+    inf_count: int
+    checksum: int
+    strip: ArrayStrip | None = None
+    cosine: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryOnDevice:
+    """A large array inside a step, which the step itself summarized; :func:`summarize` reads it.
+
+    ``words``: uint32[6 + 3 * buckets], the bits of float32 mean, norm and cosine, then NaN count, infinity count and a
+    checksum, then the bits of each bucket's float32 min, those of each max, and how many of each are not finite.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    words: Any
+
+    def to_host(self) -> ArraySummary:
+        """The summary; waits for the step."""
+        words = np.asarray(self.words)
+        mean, norm, cosine = (float(value) for value in words[:_FLOATS].view(np.float32))
+        counts = int(words[3]), int(words[4]), int(words[5])
+        lows, highs, not_finite = words[_HEAD:].reshape(3, -1)
+        low, high = lows.view(np.float32), highs.view(np.float32)
+        strip = _to_strip(low, high, not_finite if any(counts[:2]) else None)
+        if low.min() > high.max():  # nothing finite
+            return ArraySummary(self.shape, self.dtype, None, None, None, None, None, *counts, strip)
+        least, most = float(low.min()), float(high.max())
+        own_cosine = None if math.isnan(cosine) else max(-1.0, min(1.0, cosine))
+        return ArraySummary(self.shape, self.dtype, None, least, most, mean, norm, *counts, strip, own_cosine)
+
+
+def bucket_width(size: int) -> int:
+    """Elements of each bucket of an array's strip."""
+    return max(1, -(-size // MAX_BUCKETS))
+
+
+def summarize(value: Any, *, listed: bool = True) -> ArraySummary:
+    """Pulls ``value`` to the host and describes it. Statistics cover finite elements only; None where there are none.
+
+    Of equal arrays of one record the checksums are equal. Not ``listed``: with a strip, whatever its size.
+    """
+    if isinstance(value, SummaryOnDevice):
+        return value.to_host()
+    array = np.asarray(value)
+    checksum = zlib.crc32(np.ascontiguousarray(array).tobytes()) if array.dtype != object else 0
+    values = array.ravel().tolist() if listed and array.size <= MAX_LISTED_ELEMENTS else None
+    if not _is_number(array):
+        return ArraySummary(array.shape, array.dtype.name, values, None, None, None, None, 0, 0, checksum)
+    wide = _widen(array)
+    finite = wide[np.isfinite(wide)]
+    low, high, mean, norm = (
+        (float(finite.min()), float(finite.max()), float(finite.mean()), _norm(finite))
+        if finite.size
+        else (None, None, None, None)
+    )
+    counts = int(np.isnan(wide).sum()), int(np.isinf(wide).sum())
+    strip = _strip(wide) if values is None and array.size else None
+    return ArraySummary(array.shape, array.dtype.name, values, low, high, mean, norm, *counts, checksum, strip)
+
+
+def summarize_reduction(record: ReductionRecord, *, listed: bool = True) -> tuple[list[ArraySummary], ArraySummary]:
+    """What went in and came out. Each input has its cosine where it and the result are arrays of the same shape."""
+    result = summarize(record.result, listed=listed)
+    inputs = []
+    for value in record.inputs:
+        one = summarize(value, listed=listed)
+        if one.cosine is None and not isinstance(value, SummaryOnDevice) and record.axis is None:
+            one = replace(one, cosine=_cosine(np.asarray(value), np.asarray(record.result)))
+        inputs.append(one)
+    return inputs, result
+
+
+def _is_number(array: Any) -> bool:
+    return np.issubdtype(array.dtype, np.number) or array.dtype == bool or array.dtype.name == "bfloat16"
+
+
+def _widen(array: Any) -> Any:
+    return np.abs(array) if np.iscomplexobj(array) else array.astype(np.float64)
+
+
+def _norm(finite: Any) -> float:
+    largest = float(np.abs(finite).max())
+    return float(np.linalg.norm(finite / largest)) * largest if largest else 0.0
+
+
+def _cosine(own: Any, result: Any) -> float | None:
+    """Over the elements that are finite in both; None of scalars, other shapes and arrays of zeros."""
+    if own.shape != result.shape or own.size < 2 or not _is_number(own) or np.iscomplexobj(own):
+        return None
+    own, result = own.astype(np.float64).ravel(), result.astype(np.float64).ravel()
+    both = np.isfinite(own) & np.isfinite(result)
+    if not both.any():
+        return None
+    norms = _norm(own[both]), _norm(result[both])
+    if not all(norms):
+        return None
+    return float(np.clip(np.vdot(own[both] / norms[0], result[both] / norms[1]), -1, 1))
+
+
+def _strip(wide: Any) -> ArrayStrip:
+    flat = wide.ravel()
+    starts = np.arange(0, flat.size, bucket_width(flat.size))
+    finite = np.isfinite(flat)
+    not_finite = None if finite.all() else np.add.reduceat(~finite, starts, dtype=np.int64)
+    low = np.minimum.reduceat(np.where(finite, flat, np.inf), starts)
+    high = np.maximum.reduceat(np.where(finite, flat, -np.inf), starts)
+    return _to_strip(low, high, not_finite)
+
+
+def _to_strip(low: Any, high: Any, not_finite: Any) -> ArrayStrip:
+    """Five digits of the largest: a strip is looked at, and its array's exact extremes stand beside it."""
+    there = low <= high
+    largest = max(np.abs(low[there]).max(initial=0), np.abs(high[there]).max(initial=0))
+    digits = 4 - math.floor(math.log10(largest)) if largest else 0
+    return ArrayStrip(
+        _rounded(low, there, digits),
+        _rounded(high, there, digits),
+        None if not_finite is None else [int(count) for count in not_finite],
+    )
+
+
+def _rounded(values: Any, there: Any, digits: int) -> list[float | None]:
+    wide = np.where(there, values, 0).astype(np.float64)
+    if abs(digits) < 300:  # beyond, a power of ten is no number any more
+        wide = np.round(wide, digits)
+    rounded = (wide + 0.0).tolist()  # no -0
+    return [value if is_there else None for value, is_there in zip(rounded, there.tolist(), strict=True)]
