@@ -33,7 +33,7 @@ function zip(size: number) {
   return new File([new Uint8Array(size)], "big.zip");
 }
 
-it("sends a large zip piece by piece, and goes on where an answer was lost", async () => {
+it("sends a large zip piece by piece, and continues where an answer was lost", async () => {
   const size = 2 * PIECE_BYTES + 10;
   const requests = server(size, 3);
   const told: number[] = [];

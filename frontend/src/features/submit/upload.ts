@@ -2,7 +2,7 @@ import { api, body } from "@/api/client";
 import { isApiError } from "@/api/errors";
 import type { Bundle, BundleUpload } from "@/api/schema";
 
-/** A larger zip is sent piece by piece, as the SDK does, and goes on where a connection broke. */
+/** A larger zip is sent piece by piece, as the SDK does, and continues where a connection broke. */
 export const WHOLE_BYTES = 2 ** 20;
 /** Short enough that what is told of it moves; what broke off is kept whatever its length. */
 export const PIECE_BYTES = 2 * 2 ** 20;
