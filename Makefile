@@ -99,6 +99,10 @@ frontend-test: frontend/dist/index.html ## the dashboard's own tests and budgets
 	$(NPM) run test$(if $(DRUMLINE_TEST_REPORTS), -- --reporter=default --reporter=junit --outputFile.junit="$(DRUMLINE_TEST_REPORTS)/vitest.xml")
 	$(NPM) run budget
 
+.PHONY: tour
+tour: .venv/.dev frontend/dist/index.html .venv/.chromium ## take the pictures of docs/tour.md from a world in which a bit of everything happens
+	PYTHONPATH=tests $(PY) -m tour
+
 bench: .venv/.dev frontend/dist/index.html ## timings of the main job; JSON in build/bench/
 	PYTHONPATH=tests $(PY) tests/bench/main_job.py
 

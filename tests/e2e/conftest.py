@@ -16,7 +16,7 @@ from support.programs import Programs
 
 expect.set_options(timeout=TIMEOUT_MS)  # also where a test names none: Playwright's own 5 s are a limit that nobody set
 
-_FLAGS = [
+FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",
@@ -79,7 +79,7 @@ def launch() -> Iterator[Launch]:
 
         def start(*names: str) -> Browser:
             path = next(filter(None, map(shutil.which, names)))
-            started.append(playwright.chromium.launch(executable_path=path, args=_FLAGS))
+            started.append(playwright.chromium.launch(executable_path=path, args=FLAGS))
             return started[-1]
 
         yield start

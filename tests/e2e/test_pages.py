@@ -18,9 +18,9 @@ from support.deployment import DIGITS, DRUMLINE, ROOT, Deployment
 TABS = ("metrics", "placement", "reductions", "media", "logs", "time", "plan", "attempts")
 Look = tuple[Literal["light", "dark"], tuple[int, int]]
 """A theme and a size."""
-WIDE, NARROW = (1440, 900), (390, 844)
+WIDE, TABLET, NARROW = (1440, 900), (834, 1112), (390, 844)
 EACH_ONCE: tuple[Look, ...] = (("light", WIDE), ("dark", NARROW))
-THE_OTHERS: tuple[Look, ...] = (("dark", WIDE), ("light", NARROW))
+THE_OTHERS: tuple[Look, ...] = (("dark", WIDE), ("light", NARROW), ("light", TABLET), ("dark", TABLET))
 FITS = "() => document.documentElement.scrollWidth <= window.innerWidth"
 DRAWN = "() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(drawn))))"
 """A new size is seen by the page's observers in the next frame, and what they change is drawn in the one after."""
@@ -50,10 +50,11 @@ def swept(deployment: Deployment, tmp_path_factory: pytest.TempPathFactory) -> B
 
 PAGES = {
     "overview": "/",
-    **{name: f"/{name}" for name in ("runs", "jobs", "batches", "devices", "usage", "submit")},
+    **{name: f"/{name}" for name in ("runs", "jobs", "batches", "devices", "usage", "alerts", "submit")},
     "job": "/jobs/digits",
     "batch": "/batches/{batch}",
     "batch-points": "/batches/{batch}?picture=points",
+    "compare": "/compare?batch={batch}",
     **{f"run-{tab}": f"/runs/{{run}}/{tab}" for tab in TABS},
 }
 """Every page of the dashboard by its name."""

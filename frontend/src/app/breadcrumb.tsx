@@ -10,10 +10,12 @@ import { PLACES } from "./navigation";
 export function Breadcrumb() {
   const path = useLocation({ select: ({ pathname }) => pathname });
   const [, first = "", second] = path.split("/");
-  const place = PLACES.find(({ to }) => to === `/${first}`);
+  const isCompare = first === "compare";
+  const place = PLACES.find(({ to }) => to === (isCompare ? "/runs" : `/${first}`));
   const thing = second && (first === "jobs" ? decodeURIComponent(second) : shortId(second));
+  const leaf = isCompare ? "Compare" : thing && <code title={second}>{thing}</code>;
   const of = useRunTitle(first === "runs" ? second : undefined) ?? thing;
-  const title = [of, place?.label, "Drumline"].filter(Boolean).join(" · ");
+  const title = [of ?? (isCompare && "Compare"), place?.label, "Drumline"].filter(Boolean).join(" · ");
   useEffect(() => {
     document.title = title;
   }, [title]);
@@ -21,17 +23,15 @@ export function Breadcrumb() {
   return (
     <nav aria-label="Breadcrumb" className="min-w-0 flex-1">
       <ol className="flex items-center gap-2">
-        <li className={second ? "text-muted" : ""}>
-          {second ? <Link to={place.to}>{place.label}</Link> : place.label}
+        <li className={leaf ? "text-muted" : ""}>
+          {leaf ? <Link to={place.to}>{place.label}</Link> : place.label}
         </li>
-        {second && (
+        {leaf && (
           <>
             <li aria-hidden="true" className="text-muted">
               /
             </li>
-            <li className="truncate">
-              <code title={second}>{thing}</code>
-            </li>
+            <li className="truncate">{leaf}</li>
           </>
         )}
       </ol>

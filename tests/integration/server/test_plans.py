@@ -332,12 +332,14 @@ def test_what_a_run_does_otherwise_than_planned_is_named(core: Core) -> None:
     ]
 
 
-def test_of_more_reductions_than_are_read_the_steps_that_are_whole_are_compared(core: Core) -> None:
+def test_what_a_run_did_not_record_is_not_missing(core: Core) -> None:
     worker = core.add_worker()
     collective = {**PROGRAM["collectives"][0], "shape": (4,), "size_bytes": 16}
     last = {**collective, "name": "last", "first_step": 3}
+    large = {**collective, "name": "large", "shape": (40,), "size_bytes": 160}
+    small = {**collective, "name": "small", "shape": (), "size_bytes": 4}
     planned = plan(core, probe={}, resources={"replicas": 2})
-    report(worker, planned.id, program={**PROGRAM, "batches": (), "collectives": (collective, last)})
+    report(worker, planned.id, program={**PROGRAM, "batches": (), "collectives": (collective, last, large, small)})
     run = core.submit(resources={"replicas": 2}, plan=planned.id)
     core.schedule()
     member = worker.take().start()
@@ -347,7 +349,7 @@ def test_of_more_reductions_than_are_read_the_steps_that_are_whole_are_compared(
     shown = core.read(lambda session: plan_comparison.compare(session, core.project_id, run.id, now=core.clock.now()))
 
     told = [(row.name, row.verdict) for row in shown.rows if row.about == "collective"]
-    assert told == [("loss", "same"), ("last", "not_recorded")]
+    assert told == [("loss", "same"), ("last", "not_recorded"), ("large", "not_recorded"), ("small", "missing")]
 
 
 def add_reductions(session: Session, member: Member, counts: dict[int, int]) -> None:

@@ -164,7 +164,7 @@ function Beneath({ run }: { run: RunSummary }) {
   const steps =
     step == null ? "" : ` · step ${formatInteger(step)}${total ? ` / ${formatInteger(total)}` : ""}`;
   return (
-    <span className="-mt-0.5 block max-w-48 truncate pb-1 text-muted text-xs sm:hidden">
+    <span className="-mt-0.5 block max-w-38 truncate pb-1 text-muted text-xs sm:hidden">
       {because ?? `${count(run.replicas, "replica")}${steps}`}
     </span>
   );
@@ -178,7 +178,12 @@ function Because({ run }: { run: RunSummary }) {
 
 function Outcome({ run }: { run: RunSummary }) {
   if (!run.reason) return <Dash />;
-  return <span className={run.state === "SUCCEEDED" ? "text-muted" : ""}>{run.reason.sentence}</span>;
+  const because = becauseOf(run);
+  return because ? (
+    <span title={because}>{because}</span>
+  ) : (
+    <span className="text-muted">{run.reason.sentence}</span>
+  );
 }
 
 function Hosts({ names }: { names: readonly string[] }) {

@@ -75,8 +75,11 @@ function appearance(state: string): Appearance {
   return STATES[state] ?? { word: state, tone: "idle", shape: "ring" };
 }
 
+/** A flaw is a warning, but of what has failed anyway. */
 function withFlaw(plain: Appearance, flaw: string | null | undefined): Appearance {
-  return flaw ? { word: `${plain.word}, ${flaw}`, tone: "warn", shape: "triangle" } : plain;
+  if (!flaw) return plain;
+  const word = `${plain.word}, ${flaw}`;
+  return plain.tone === "bad" ? { ...plain, word } : { word, tone: "warn", shape: "triangle" };
 }
 
 export function stateWord(state: string): string {
@@ -119,7 +122,9 @@ export function StateBadge({ state, flaw }: StateProps) {
   return (
     <span
       className={classNames(
-        "inline-flex h-5 items-center gap-1.5 whitespace-nowrap align-top",
+        "inline-flex min-h-5 items-center gap-1.5 whitespace-nowrap align-top",
+        // A flaw is several words, which on a phone would push the next column out of sight.
+        flaw && "max-sm:max-w-32 max-sm:whitespace-normal max-sm:leading-4",
         TONE_CLASS[tone],
       )}
     >

@@ -85,6 +85,7 @@ function Sorter({ label, first, sort }: { label: string; first: string; sort: st
 
 function Value({ value }: { value: JsonValue | undefined }) {
   if (value === undefined) return <Dash />;
+  if (typeof value === "number") return value;
   const text = typeof value === "string" ? value : JSON.stringify(value);
   return (
     <code className="inline-block max-w-48 truncate align-middle" title={text}>

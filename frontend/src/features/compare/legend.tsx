@@ -47,7 +47,7 @@ export function Legend({ compared, search, change }: LegendProps) {
               {one.label}
             </Link>
             {one.base ? (
-              <span className="ml-auto shrink-0 text-accent text-xs">base</span>
+              <span className="ml-auto shrink-0 px-2 text-accent text-xs">base</span>
             ) : (
               <Button
                 aria-label={`Make ${one.label} the base`}

@@ -22,7 +22,7 @@ export function VersionList({ job, shown }: { job: Job; shown: number }) {
           <li key={version.id}>
             <Link
               aria-current={version.number === shown ? "true" : undefined}
-              className="flex h-10 items-center gap-2 border-line border-b px-2 hover:bg-hover aria-[current]:bg-accent-soft"
+              className="flex min-h-10 items-center gap-2 border-line border-b px-2 py-1 hover:bg-hover aria-[current]:bg-accent-soft"
               params={{ name: job.name }}
               search={{ v: version.number }}
               to="/jobs/$name"
@@ -30,9 +30,10 @@ export function VersionList({ job, shown }: { job: Job; shown: number }) {
               <span className="font-strong">v{version.number}</span>
               {version.number === job.current_version && <span className="text-xs">current</span>}
               <span className="ml-auto text-right text-muted text-xs leading-4">
-                {version.runs === null ? "" : count(version.runs, "run")}
+                {version.runs === null ? "" : `${count(version.runs, "run")}, `}
+                <Age moment={version.created_at} />
                 <br />
-                <Age moment={version.created_at} /> by <PrincipalName who={version.created_by} />
+                by <PrincipalName who={version.created_by} />
               </span>
             </Link>
           </li>

@@ -21,11 +21,11 @@ export function Attention({ overview, className }: { overview: Overview; classNa
       <ul>
         {hosts.map((host) => (
           <li className="flex h-8 items-center gap-4 border-line border-b" key={host.id}>
-            <span className="min-w-24 sm:min-w-40">
+            <span className="min-w-24 sm:min-w-52">
               <StateBadge state={host.state} />
             </span>
             <Link
-              className="flex h-6 items-center truncate font-strong hover:underline sm:w-64"
+              className="flex h-6 shrink-0 items-center truncate font-strong hover:underline sm:w-72"
               search={{ sel: `host:${host.id}` }}
               to="/devices"
             >
@@ -57,10 +57,10 @@ function TroubledRun({ run }: { run: RunSummary }) {
     : run.reason?.message.split("\n").at(-1)?.trim() || run.reason?.sentence || "";
   return (
     <li className="flex min-h-8 items-center gap-4 border-line border-b max-sm:flex-wrap max-sm:gap-y-0 max-sm:py-1">
-      <span className="min-w-24 sm:min-w-40">
+      <span className="min-w-24 sm:min-w-52">
         <StateBadge flaw={flawOf(run)} state={run.state} />
       </span>
-      <span className="flex min-w-0 sm:w-64">
+      <span className="flex min-w-0 shrink-0 sm:w-72">
         <RunLink run={run} />
       </span>
       <span className="min-w-0 flex-1 truncate max-sm:basis-full" title={run.reason?.sentence}>

@@ -38,9 +38,18 @@ function formatPercent(percent: number): string {
   return `${formatNumber(percent, 3)} %`;
 }
 
+const LEAST_TOLD_MS = 0.0005;
+
+/** Why a sampled step may have none, although its replicas exchange values; empty where it has. */
+export function noCollectives(ms: number): string {
+  return ms < LEAST_TOLD_MS
+    ? "no operation of it is one; by executor mpmd replicas exchange through the host"
+    : "";
+}
+
 /** Of a step, in milliseconds as it is in charts; `none` where it is too little to be told. */
 export function formatStepTime(ms: number): string {
-  return ms < 0.0005 ? "none" : `${formatNumber(ms, 3)} ms`;
+  return ms < LEAST_TOLD_MS ? "none" : `${formatNumber(ms, 3)} ms`;
 }
 
 const PREFIXES = ["", "k", "M", "G", "T", "P", "E"];

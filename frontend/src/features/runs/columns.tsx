@@ -10,18 +10,23 @@ type RunColumn = Column<RunSummary>;
 
 const { state, jobOnly, owner, because, strategy, replicas, progress, rate, duration, hosts, created } =
   RUN_COLUMNS;
+/** A why of a few words says more than where a run was. */
+const whyFirst: RunColumn = { ...because, className: "w-full min-w-32 max-w-0 truncate max-sm:hidden" };
+/** A phone has no room for it beside the boxes; the order says it. */
+const whenLast: RunColumn = { ...created, className: "max-sm:hidden" };
+const whereLast: RunColumn = { ...hosts, className: "max-2xl:hidden" };
 const USUAL: readonly RunColumn[] = [
   state,
   jobOnly,
   owner,
-  because,
+  whyFirst,
   strategy,
   replicas,
   progress,
   rate,
   duration,
-  hosts,
-  created,
+  whereLast,
+  whenLast,
 ];
 /** What a click on the heading of a usual column sorts by. */
 const SORTS: Record<string, string> = {

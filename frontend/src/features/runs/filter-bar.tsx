@@ -55,7 +55,7 @@ export function FilterBar({ filter, search, columns, view, flaw, onSet }: Filter
             />
           ))}
         </fieldset>
-        <div className="ml-auto flex flex-wrap items-center gap-2 max-sm:-ml-2">
+        <div className="ml-auto flex flex-wrap items-center gap-2 max-sm:ml-0">
           <Button
             aria-pressed={search.archived ?? false}
             compact

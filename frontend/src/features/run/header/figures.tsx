@@ -6,7 +6,14 @@ import { isTerminal } from "@/api/states";
 import { count, formatDuration, formatInteger, formatRate, secondsBetween } from "@/lib/format";
 import { useNow } from "@/lib/now";
 import { placementQuery, type SteadyRun } from "../queries";
-import { formatStepTime, hasModel, shareText, type Throughput, unmeasuredText } from "../throughput";
+import {
+  formatStepTime,
+  hasModel,
+  noCollectives,
+  shareText,
+  type Throughput,
+  unmeasuredText,
+} from "../throughput";
 
 /** Step of total as a ruler over the whole width, and the run's figures in one line under it. */
 export function Figures({ runId }: { runId: string }) {
@@ -58,7 +65,9 @@ function Shares({ throughput, ended }: { throughput: Throughput; ended: boolean 
 function Collectives({ throughput: { sampled, sampled_unknown: unknown } }: { throughput: Throughput }) {
   if (!sampled && !unknown) return null;
   const text = sampled ? formatStepTime(sampled.collective_ms) : unmeasuredText(unknown).split(":")[0];
-  const title = sampled ? `of a step, sampled at step ${sampled.step}` : unmeasuredText(unknown);
+  const title = sampled
+    ? `sampled at step ${sampled.step}: ${noCollectives(sampled.collective_ms) || "of that step"}`
+    : unmeasuredText(unknown);
   return (
     <Figure
       name="In collectives"

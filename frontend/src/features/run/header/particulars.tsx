@@ -24,7 +24,11 @@ export function Particulars({ run }: { run: SteadyRun }) {
             className={classNames("break-words", resultFlaw(run) ? "text-warn" : "text-text")}
             data-testid="run-result"
           >
-            <LineText text={JSON.stringify(run.result)} />
+            {run.result == null ? (
+              <span className="text-muted">none</span>
+            ) : (
+              <LineText text={JSON.stringify(run.result)} />
+            )}
           </code>
         </Line>
       )}

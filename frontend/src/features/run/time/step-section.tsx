@@ -8,6 +8,7 @@ import {
   formatFlops,
   formatStepTime,
   hasModel,
+  noCollectives,
   shareText,
   type Throughput,
   unmeasuredText,
@@ -58,7 +59,7 @@ function Sampled({ throughput: { sampled, sampled_unknown: unknown } }: { throug
     <>
       <Fact
         name="In collectives"
-        note={`of ${whole}, mean of devices`}
+        note={noCollectives(sampled.collective_ms) || `of ${whole}, mean of devices`}
         value={formatStepTime(sampled.collective_ms)}
       />
       <Fact
