@@ -1,6 +1,7 @@
 """Live pages through trouble: a server that halts, a line that is cut, more output than is kept, hostile text."""
 
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 from e2e.conftest import Screenshots
 from e2e.pages import live_chip, open_settled, signed_in
 from e2e.seen import TIMEOUT_MS, connect
-from e2e.test_pages import axe_violations
+from e2e.test_pages import FITS, axe_violations
 from e2e.test_stopping import wait_for_free_devices, wait_for_step
 from support.deployment import Deployment
 from support.processes import wait_until
@@ -22,10 +23,16 @@ STALE_MS = 40_000
 
 MARKUP = "<img src=x onerror=window.pwned=1>"
 HOSTILE = f'''
+    import jax.numpy as jnp
+
+
     def main(run, *, note: str = ""):
         """Prints what a terminal or a browser would act on."""
         print("{MARKUP}")
         print("\\x1b[31mred\\x1b[0m \\x1b]0;title\\x07 \\u202edesrever\\u202c end")
+        run.log(step=0, **{{"{MARKUP}": 1.0}})
+        run.summary(**{{"{MARKUP}": "{MARKUP}"}})
+        run.strategy.reduce("sum", run.strategy.run(lambda: jnp.float32(1)), axis=None, name="{MARKUP}")
         raise ValueError("{MARKUP} \\u202edesrever")
 '''
 FLOOD = '''
@@ -91,20 +98,25 @@ def test_a_live_run_catches_up_after_its_stream_was_cut(
 
 def test_hostile_text_of_a_program_stays_text(deployment: Deployment, programs: Programs, page: Page) -> None:
     with connect(deployment) as client:
-        run = client.submit(
+        own = client.prepare(
             programs.write("hostile", HOSTILE), labels={"note": MARKUP}, parameters={"note": f"{MARKUP}\u202edesrever"}
         )
-        assert run.wait(timeout=60).state == "FAILED"
+        batch = client.submit_batch([own], name=MARKUP).wait(timeout=120)
+        run = client.get(next(batch.runs()).id)
+        assert run.state == "FAILED", run.reason
+        run.mark(note=MARKUP)
 
-    for address in (run.url, f"{run.url}/logs", f"{deployment.url}/", f"{deployment.url}/runs?q=job:hostile"):
+    tabs = ("", "/logs", "/metrics", "/reductions")
+    lists = ("/", "/batches", f"/batches/{batch.id}", f"/compare?batch={batch.id}", "/runs?q=job:hostile")
+    for address in [*(f"{run.url}{tab}" for tab in tabs), *(f"{deployment.url}{path}" for path in lists)]:
         open_settled(page, address)
-        expect(page.locator("main").get_by_text("hostile").first).to_be_visible(timeout=TIMEOUT_MS)
+        expect(page.locator("main").get_by_text(re.compile("hostile|onerror")).first).to_be_visible(timeout=TIMEOUT_MS)
         assert page.evaluate("() => window.pwned") is None
         assert page.locator("img").count() == 0
+        assert page.evaluate(FITS), address
         shown = page.locator("body").inner_text()
         assert not set("\x1b\x07\u202e\u202c") & set(shown), address
-        if not address.endswith("job:hostile"):
-            assert MARKUP in shown, address
+        assert MARKUP in shown, address
 
     page.goto(f"{run.url}/logs")
     expect(page.get_by_test_id("log-lines")).to_contain_text(r"\u202edesrever\u202c", timeout=TIMEOUT_MS)

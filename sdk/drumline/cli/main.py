@@ -20,6 +20,7 @@ _OWN = {
     "why": "Say what a run waits for.",
     "logs": "Print a run's output.",
     "metrics": "Print every point of a run's metrics.",
+    "media": "List and save what a run logged beside numbers.",
     "stacks": "Say where each process of a run stands.",
     "ledger": "Say where the time of a run went, or of many.",
     "profiles": "List and save the traced steps of a run.",

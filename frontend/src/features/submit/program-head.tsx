@@ -3,6 +3,7 @@ import { formatBytes } from "@/lib/format";
 import type { Draft } from "./draft";
 import { EXAMPLES } from "./examples";
 import { FileButton } from "./program-pane";
+import { isSending } from "./upload";
 import { programPart } from "./use-draft";
 import { filenameOf, type Program, type useProgram } from "./use-program";
 
@@ -44,7 +45,7 @@ export function ProgramHead({ program, upload, onFile, onProgram }: ProgramHeadP
 
 function Found({ upload }: Pick<ProgramHeadProps, "program" | "upload">) {
   if (upload.empty) return "empty";
-  if (upload.checking) return "checking";
+  if (upload.checking) return isSending(upload.sent) ? "sending" : "checking";
   if (!upload.bundle) return "";
   const { entrypoints, size_bytes: size } = upload.bundle;
   return entrypoints.length === 0 ? "no main(run, ...) found" : `${formatBytes(size)} stored`;

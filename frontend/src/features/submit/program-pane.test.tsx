@@ -7,7 +7,9 @@ const KEPT = { kind: "kept", kept: { bundle: "sha256:00", job: "night-digits", v
 function show(part: { files?: number; error?: unknown } = {}) {
   const called = { onDrop: vi.fn(), onFile: vi.fn() };
   const idle = { onSource: vi.fn(), onRetry: vi.fn(), onSubmit: vi.fn() };
-  render(<ProgramPane error={null} files={undefined} program={KEPT} {...idle} {...called} {...part} />);
+  render(
+    <ProgramPane error={null} files={undefined} program={KEPT} sent={null} {...idle} {...called} {...part} />,
+  );
   return called;
 }
 
@@ -39,4 +41,20 @@ describe("a program that is kept", () => {
     show({ error: new Error("no answer") });
     expect(screen.getByRole("alert").textContent).toContain("The program could not be checked");
   });
+});
+
+it("says how much of a large zip is there while it is sent", () => {
+  const idle = { onSource: vi.fn(), onRetry: vi.fn(), onSubmit: vi.fn(), onDrop: vi.fn(), onFile: vi.fn() };
+  const program = { kind: "zip", file: new File(["PK"], "big.zip") } as const;
+  render(
+    <ProgramPane
+      error={null}
+      files={undefined}
+      program={program}
+      sent={{ received: 2 ** 21, size: 2 ** 22 }}
+      {...idle}
+    />,
+  );
+  expect(screen.getByRole("progressbar").textContent).toBe("2.0 MiB of 4.0 MiB sent");
+  cleanup();
 });

@@ -6,6 +6,7 @@ import { ErrorState, Skeleton } from "@/components/ui/view-states";
 import { classNames } from "@/lib/class-names";
 import { count, formatBytes } from "@/lib/format";
 import type { KeptProgram } from "./draft";
+import { isSending, type Sent } from "./upload";
 import type { Program } from "./use-program";
 
 const loadEditor = () => import("./editor");
@@ -16,6 +17,8 @@ interface ProgramPaneProps {
   error: unknown;
   /** How many the server found in it. */
   files: number | undefined;
+  /** How much of a large zip is there, while it is brought to the server. */
+  sent: Sent | null;
   onSource: (source: string) => void;
   onFile: (file: File) => void;
   onDrop: () => void;
@@ -28,6 +31,7 @@ export function ProgramPane({
   program,
   error,
   files,
+  sent,
   onSource,
   onFile,
   onDrop,
@@ -62,7 +66,7 @@ export function ProgramPane({
           over ? "border-accent" : "border-line",
         )}
       >
-        {program.kind === "zip" && <ZipFacts file={program.file} onDrop={onDrop} />}
+        {program.kind === "zip" && <ZipFacts file={program.file} onDrop={onDrop} sent={sent} />}
         {program.kind === "kept" && <KeptFacts files={files} kept={program.kept} onDrop={onDrop} />}
         {program.kind === "text" && (
           <Suspense fallback={<Skeleton className="m-4 w-40" />}>
@@ -94,11 +98,38 @@ function wasRefused(error: unknown): boolean {
   return isApiError(error) && error.status >= 400 && error.status < 500;
 }
 
-function ZipFacts({ file, onDrop }: { file: File; onDrop: () => void }) {
+function ZipFacts({ file, sent, onDrop }: { file: File; sent: Sent | null; onDrop: () => void }) {
+  const note = isSending(sent) ? (
+    <SentRule {...sent} />
+  ) : (
+    "The zip goes to the server as it is; its files are checked there."
+  );
   return (
-    <ProgramFacts note="The zip goes to the server as it is; its files are checked there." onDrop={onDrop}>
+    <ProgramFacts note={note} onDrop={onDrop}>
       <code>{file.name}</code>, {formatBytes(file.size)}
     </ProgramFacts>
+  );
+}
+
+function SentRule({ received, size }: Sent) {
+  const told = `${formatBytes(received)} of ${formatBytes(size)} sent`;
+  return (
+    <span
+      aria-label="Sent of the program"
+      aria-valuemax={size}
+      aria-valuemin={0}
+      aria-valuenow={received}
+      aria-valuetext={told}
+      className="inline-flex items-center gap-2.5"
+      role="progressbar"
+      tabIndex={-1}
+    >
+      <svg aria-hidden="true" className="h-1.5 w-32" preserveAspectRatio="none" viewBox="0 0 100 6">
+        <rect fill="var(--line)" height="6" width="100" />
+        <rect fill="var(--active)" height="6" width={(received / size) * 100} />
+      </svg>
+      {told}
+    </span>
   );
 }
 
@@ -121,7 +152,15 @@ function KeptFacts({ kept, files, onDrop }: KeptFactsProps) {
 }
 
 /** A program that is no text to edit. */
-function ProgramFacts({ note, onDrop, children }: { note: string; onDrop: () => void; children: ReactNode }) {
+function ProgramFacts({
+  note,
+  onDrop,
+  children,
+}: {
+  note: ReactNode;
+  onDrop: () => void;
+  children: ReactNode;
+}) {
   return (
     <div className="p-4">
       <p className="break-words">{children}</p>

@@ -130,6 +130,7 @@ function SubmitForm({ clone, cloneError }: SubmitFormProps) {
             onSource={(source) => change({ source })}
             onSubmit={() => send({ anyway: false })}
             program={program}
+            sent={upload.checking ? upload.sent : null}
           />
         </div>
         <Form

@@ -3,6 +3,7 @@ import { useEffect, useState } from "react";
 import { api, body } from "@/api/client";
 import type { Bundle } from "@/api/schema";
 import type { Draft, KeptProgram } from "./draft";
+import { type Sent, uploadWhole, uploadZip } from "./upload";
 
 const QUIET_MS = 900;
 
@@ -31,31 +32,33 @@ export function filenameOf(program: Program): string {
  */
 export function useProgram(program: Program) {
   const settled = useSettled(program, QUIET_MS);
+  const [sent, setSent] = useState<Sent | null>(null);
   const empty = settled.kind === "text" && settled.source.trim() === "";
   const query = useQuery({
     queryKey: ["upload", ...identity(settled)],
-    queryFn: ({ signal }) =>
-      settled.kind === "kept" ? bundleOf(settled.kept.bundle, signal) : upload(settled, signal),
+    queryFn: ({ signal }) => {
+      setSent(null);
+      return settled.kind === "kept"
+        ? bundleOf(settled.kept.bundle, signal)
+        : upload(settled, signal, setSent);
+    },
     enabled: !empty,
     staleTime: Number.POSITIVE_INFINITY,
     retry: false,
   });
   const behind = identity(settled).join() !== identity(program).join();
-  return { ...query, bundle: behind ? undefined : query.data, checking: behind || query.isFetching, empty };
+  return {
+    ...query,
+    bundle: behind ? undefined : query.data,
+    checking: behind || query.isFetching,
+    empty,
+    sent: behind ? null : sent,
+  };
 }
 
-function upload(program: NewProgram, signal: AbortSignal): Promise<Bundle> {
-  const zip = program.kind === "zip";
-  return body(
-    api.POST("/api/v1/bundles", {
-      params: { query: zip ? {} : { filename: filenameOf(program) } },
-      headers: { "Content-Type": zip ? "application/zip" : "text/x-python" },
-      // The generated type takes text only; fetch takes the file itself.
-      body: (zip ? program.file : program.source) as string,
-      bodySerializer: (content) => content,
-      signal,
-    }),
-  );
+function upload(program: NewProgram, signal: AbortSignal, tell: (sent: Sent) => void): Promise<Bundle> {
+  if (program.kind === "zip") return uploadZip(program.file, signal, tell);
+  return uploadWhole(program.source, "text/x-python", { filename: filenameOf(program) }, signal);
 }
 
 function bundleOf(sha256: string, signal?: AbortSignal): Promise<Bundle> {
