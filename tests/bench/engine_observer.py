@@ -45,7 +45,13 @@ class Clocks(NamedTuple):
     processor: float
 
 
-def measure(rounds: int) -> list[Ratio]:
+Titles = Mapping[str, tuple[str, str, str]]
+"""What is measured, beside what, and that again for the A/A, by the name of their ratio."""
+WHOLE: Titles = {"drumline observed / drumline": ("observed", "plain", "again")}
+LOOKING: Titles = {"drumline that looks for NaN / drumline that does not": ("looks", "told", "told again")}
+
+
+def measure(rounds: int, *, least: int = MIN_PAIRS, titles: Titles | None = None) -> list[Ratio]:
     """Medians over rounds of blocks, in turns: observed against unobserved, and the look for NaN alone.
 
     What telemetry has left to send after the last step of a block is counted as well. The look costs what an observer
@@ -53,23 +59,19 @@ def measure(rounds: int) -> list[Ratio]:
     less of what else the machine does.
     """
     strategy = dist.MirroredStrategy(jax.devices()[: TASK.replicas])
-    contenders = _contenders(strategy, drumline(TASK, strategy))
+    titles = titles or {**WHOLE, **LOOKING}
+    wanted = {name for names in titles.values() for name in names}
+    made = _contenders(strategy, drumline(TASK, strategy))
+    contenders = {name: block for name, block in made.items() if name in wanted}
     for block in contenders.values():
         block()  # compiles what it needs
     taken: dict[str, list[Clocks]] = {name: [] for name in contenders}
     names = list(contenders)
-    for number in range(max(rounds, MIN_PAIRS)):
+    for number in range(max(rounds, least)):
         at = number % len(names)
         for name in names[at:] + names[:at]:
             taken[name].append(contenders[name]())
-    return [
-        ratio(taken, title, names, clock)
-        for title, *names in (
-            ("drumline observed / drumline", "observed", "plain", "again"),
-            ("drumline that looks for NaN / drumline that does not", "looks", "told", "told again"),
-        )
-        for clock in ("wall", "processor")
-    ]
+    return [ratio(taken, title, names, clock) for title, names in titles.items() for clock in ("wall", "processor")]
 
 
 def _contenders(strategy: dist.MirroredStrategy, run: Callable[[int], object]) -> dict[str, Callable[[], Clocks]]:

@@ -1,4 +1,4 @@
-"""A program of .venv-peers that answers each line on its stdin with a line of JSON."""
+"""A program of .venv-peers or .venv-mlflow that answers each line on its stdin with a line of JSON."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import subprocess
 from pathlib import Path
 from typing import Any, Self
 
+import psutil
+
 ROOT = Path(__file__).resolve().parents[2]
-PYTHON = ROOT / ".venv-peers" / "bin" / "python"
+PEERS, MLFLOW = ".venv-peers", ".venv-mlflow"
 
 
 class PeerProcess:
@@ -20,15 +22,15 @@ class PeerProcess:
         self._script = script
 
     @staticmethod
-    def is_installed() -> bool:
-        """Whether `make bench-peers` has been called."""
-        return PYTHON.exists()
+    def is_installed(environment: str = PEERS) -> bool:
+        """Whether `make bench-peers` or `make bench-mlflow` has been called."""
+        return _python(environment).exists()
 
     @classmethod
-    def start(cls, script: str) -> Self:
+    def start(cls, script: str, environment: str = PEERS) -> Self:
         """Starts `tests/bench/<script>`."""
         process = subprocess.Popen(
-            [PYTHON, ROOT / "tests" / "bench" / script],
+            [_python(environment), ROOT / "tests" / "bench" / script],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -57,3 +59,15 @@ class PeerProcess:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
+
+    def kill(self) -> None:
+        """Ends it with all that it started, whatever they do; nothing where it has ended."""
+        if self._process.poll() is None:
+            for process in psutil.Process(self._process.pid).children(recursive=True):
+                process.kill()
+            self._process.kill()
+            self._process.wait()
+
+
+def _python(environment: str) -> Path:
+    return ROOT / environment / "bin" / "python"

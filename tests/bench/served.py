@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import psycopg
 
+from drumline_server.storage.database import migrate
 from support.databases import postgres_cluster, sqlalchemy_url
 from support.deployment import Deployment
 
@@ -22,6 +23,8 @@ _LOOK_S = 0.1
 def up_on(database: str) -> Iterator[tuple[Deployment, str]]:
     """A deployment with its devices, and the address of its database: empty for SQLite."""
     with tempfile.TemporaryDirectory(prefix="drumline-bench-") as directory, database_of(database) as url:
+        if url:
+            migrate(url)
         own = {"DRUMLINE_DATABASE_URL": url} if url else {}
         deployment = Deployment.start(Path(directory, "up"), environment=own)
         try:

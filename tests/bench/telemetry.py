@@ -1,7 +1,7 @@
-"""`make bench-telemetry`: what a program logs arrives whole. JSON in build/bench/telemetry.json.
+"""`make bench-telemetry`: what a program logs arrives whole, how soon, and beside MLflow's server.
 
-A real `drumline up` with its worker. Each case runs a program, waits until its last record is stored, reads everything
-back through the API and compares it bit for bit and in order:
+JSON in build/bench/telemetry.json. A real `drumline up` with its worker. `whole`: each case runs a program, waits until
+its last record is stored, reads everything back through the API and compares it bit for bit and in order:
 
 - `burst`: 200 000 values as fast as `run.log` takes them, at most 2.5 s;
 - `lines`: 200 000 lines of output as fast as `print` writes them;
@@ -9,20 +9,31 @@ back through the API and compares it bit for bit and in order:
 
 `logged_s` is how long the program took to log, `arrived_s` from its first value until all of them were stored,
 `behind_s` from its last value on.
+
+`calls`: what `run.log` costs a loop. `shapes`: names times points, `--factor` of them, from 1 and 8 runs, on both
+databases, with a reader (`telemetry_shapes`), in turns with MLflow's server, which stands still meanwhile and gets at
+most 20 000 points. `step`: all of telemetry beside a step of the 784 MLP.
 """
 
+import argparse
+import itertools
 import json
 import os
-import platform
 import struct
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench import telemetry_calls, telemetry_shapes
+from bench.engine_report import machine
+from bench.served import up_on
+from bench.telemetry_peer import mlflow_on
 from drumline import Client
 from drumline.resources.runs import Run
+from support.databases import DATABASES
 from support.deployment import ROOT, Deployment
 
 BURST = 200_000
@@ -68,21 +79,53 @@ CASES = (
 
 
 def main() -> None:
-    """Measures, prints a table and writes the JSON; fails if anything is missing."""
-    load_before = os.getloadavg()[0]
-    rows: dict[str, dict[str, Any]] = {}
-    with tempfile.TemporaryDirectory(prefix="drumline-bench-") as directory:
-        deployment = Deployment.start(Path(directory, "up"))
-        try:
-            deployment.wait_for_devices()
-            program = Path(directory, "telemetry.py")
-            program.write_text(PROGRAM)
-            with Client(deployment.url, deployment.token) as client:
-                for case in CASES:
-                    rows[case.name] = _measure(client, deployment, program, case)
-        finally:
-            deployment.stop()
-    _report(rows, load_before)
+    """Measures the parts asked for, prints each row as it comes and writes the JSON; fails if anything is missing."""
+    parts: dict[str, Callable[[Report, argparse.Namespace], None]] = {
+        "whole": _whole,
+        "calls": _calls,
+        "shapes": _shapes,
+        "step": _step,
+    }
+    parser = argparse.ArgumentParser(description="Measure telemetry from the program to the client.")
+    parser.add_argument("--parts", nargs="*", choices=[*parts], default=[*parts])
+    parser.add_argument("--factor", type=float, default=0.25, help="share of the points of each shape")
+    parser.add_argument("--databases", nargs="*", choices=DATABASES, default=[*DATABASES])
+    parser.add_argument("--rounds", type=int, default=telemetry_calls.STEP_ROUNDS, help="of steps of the 784 MLP")
+    options = parser.parse_args()
+    report = Report()
+    for name in options.parts:
+        parts[name](report, options)
+    report.end()
+
+
+def _whole(report: "Report", options: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory(prefix="drumline-bench-") as directory, up_on("sqlite") as (deployment, _):
+        program = Path(directory, "telemetry.py")
+        program.write_text(PROGRAM)
+        with Client(deployment.url, deployment.token) as client:
+            for case in CASES:
+                report.add(f"whole/{case.name}", _measure(client, deployment, program, case))
+
+
+def _calls(report: "Report", options: argparse.Namespace) -> None:
+    with up_on("sqlite") as (deployment, _):
+        report.add("calls", telemetry_calls.measure(deployment))
+
+
+def _shapes(report: "Report", options: argparse.Namespace) -> None:
+    for database in options.databases:
+        with up_on(database) as (deployment, url), mlflow_on(database) as peer:
+            for (names, points), runs in itertools.product(telemetry_shapes.SHAPES, telemetry_shapes.RUNS):
+                shape = telemetry_shapes.Shape.scaled(names, points, runs, options.factor)
+                title = f"{database}/{names}x{points}/{runs}"
+                report.add(f"{title}/drumline", telemetry_shapes.measure(deployment, url, shape))
+                if peer is not None:
+                    report.add(f"{title}/mlflow {peer.version}", peer.measure(shape))
+
+
+def _step(report: "Report", options: argparse.Namespace) -> None:
+    for ratio in telemetry_calls.measure_step(options.rounds):
+        report.add(ratio.name, ratio.as_json())
 
 
 def _measure(client: Client, deployment: Deployment, program: Path, case: Case) -> dict[str, Any]:
@@ -129,25 +172,27 @@ def _has_every_line(run: Run, lines: int) -> bool:
     return output == "".join(f"line {line} of {lines}: {line / 3!r}\n" for line in range(lines))
 
 
-def _report(rows: dict[str, dict[str, Any]], load_before: float) -> None:
-    machine = {
-        "cpus": os.cpu_count(),
-        "machine": platform.machine(),
-        "python": platform.python_version(),
-        "load_before": round(load_before, 2),
-        "load_after": round(os.getloadavg()[0], 2),
-    }
-    target = ROOT / "build" / "bench" / "telemetry.json"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps({"machine": machine, "rows": rows}, indent=2) + "\n")
-    for name, row in rows.items():
-        verdict = "whole" if row["whole"] else "NOT WHOLE"
-        times = f"logged in {row['logged_s']:.2f} s, all stored {row['behind_s']:.2f} s later"
-        print(f"{name:12} {row['values'] + row['lines']:8} {times:50} {verdict}")
-    print(f"load average before {machine['load_before']}, after {machine['load_after']}, on {machine['cpus']} CPUs")
-    print(f"written to {target.relative_to(ROOT)}")
-    if not all(row["whole"] for row in rows.values()):
-        raise SystemExit("something that was logged did not arrive")
+class Report:
+    """Rows as they come; the file holds all so far."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, dict[str, Any]] = {}
+        self._load_before = round(os.getloadavg()[0], 2)
+        self._path = ROOT / "build" / "bench" / "telemetry.json"
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+
+    def add(self, name: str, row: dict[str, Any]) -> None:
+        """Prints and keeps it."""
+        self._rows[name] = {**row, "load": round(os.getloadavg()[0], 1)}
+        print(f"{name:36} {json.dumps(self._rows[name])}", flush=True)
+        where = {**machine(), "load_before": self._load_before}
+        self._path.write_text(json.dumps({"machine": where, "rows": self._rows}, indent=2) + "\n")
+
+    def end(self) -> None:
+        """Fails if anything did not arrive."""
+        print(f"written to {self._path.relative_to(ROOT)}")
+        if not all(row.get("whole", True) for row in self._rows.values()):
+            raise SystemExit("something that was logged did not arrive")
 
 
 if __name__ == "__main__":

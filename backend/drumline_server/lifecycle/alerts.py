@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import CursorResult, bindparam, delete, or_, select, update
+from sqlalchemy import ColumnElement, CursorResult, and_, bindparam, case, delete, or_, select, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts.api import Alert, AlertKind, AlertNonFinite, AlertReason, AlertRun, AlertTest, DeliveryState
@@ -29,8 +29,13 @@ _OF_END = {
     RunState.CANCELLED: AlertKind.CANCELLED,
 }
 _TEST = "test"
+AT_ONCE = 0
+"""When a test is due: before all else, also while its webhook rests."""
 _AGAIN_AFTER_S = (5, 30, 120, 600, 1_800, 3_600, 7_200, 14_400)
 """After each failed try; after the last one as after that."""
+_RESTS_S = {1: 5, 2: 30, 3: 120}
+_LONGEST_REST_S = 600
+"""So long a webhook rests after so many failed tries, whatever waits for it: a dead receiver costs one try for all."""
 _KEPT_S = 7 * 86_400
 """For so long a delivery that is over is shown."""
 _PART = 500
@@ -66,7 +71,7 @@ def record_test(session: Session, webhook: Webhook, *, now: int) -> str:
     """Has a test posted to a webhook; returns the delivery's id."""
     delivery_id = new_id("whd")
     data = AlertTest(project=webhook.project_id, webhook=webhook.id)
-    row = _row(delivery_id, webhook.id, _TEST, data, now)
+    row = {**_row(delivery_id, webhook.id, _TEST, data, now), "due_at": AT_ONCE}
     insert_or_ignore(session, WebhookDelivery, [{**row, "run_id": None, "cause": delivery_id}])
     announce(session, WEBHOOKS)
     return delivery_id
@@ -156,7 +161,24 @@ def settle_delivery(
     if not result.error:
         told = {"last_error": "", "delivered_at": now, "failures": 0}
     session.execute(update(Webhook).where(Webhook.id == delivery.webhook_id).values(**told))
+    if result.error:
+        _give_up_what_is_late(session, delivery.webhook_id, result, give_up_s, now)
     return is_over
+
+
+def due_until(now: int) -> ColumnElement[int]:
+    """By when deliveries of a webhook are due to be tried now: all of them, or only tests while it rests."""
+    rest_s = case(_RESTS_S, value=Webhook.failures, else_=_LONGEST_REST_S)
+    rests = and_(Webhook.failures > 0, Webhook.last_error_at + rest_s * _MICROS > now)
+    return case((rests, AT_ONCE), else_=now)
+
+
+def _give_up_what_is_late(session: Session, webhook_id: str, result: PostResult, give_up_s: float, now: int) -> None:
+    """What had its time while others of its webhook were tried: a part of it each time."""
+    waiting = (WebhookDelivery.webhook_id == webhook_id, WebhookDelivery.state == DeliveryState.WAITING)
+    late = select(WebhookDelivery.id).where(*waiting, WebhookDelivery.created_at + int(give_up_s * _MICROS) <= now)
+    over = {"state": DeliveryState.GIVEN_UP, "ended_at": now, "status": result.status, "error": result.error}
+    session.execute(update(WebhookDelivery).where(WebhookDelivery.id.in_(late.limit(_PART))).values(**over))
 
 
 def _after(

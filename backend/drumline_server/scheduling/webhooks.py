@@ -1,8 +1,9 @@
 """Posts alerts to webhooks: signed, outside of every transaction, and only to addresses that webhooks may reach.
 
-One delivery of a webhook is under way at a time, and webhooks whose last try failed have lanes of their own: what does
-not answer keeps no other waiting. A name is looked up for each try, each of its addresses is checked, and the
-connection is made to the very address that was checked: what the name means a moment later makes no difference.
+One delivery of a webhook is under way at a time, webhooks whose last try failed have lanes of their own, and rest after
+it whatever else waits for them: what does not answer keeps no other waiting. A name is looked up for each try, each of
+its addresses is checked, and the connection is made to the very address that was checked: what the name means a moment
+later makes no difference.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ from drumline.contracts.storable import make_storable
 from drumline_server.base.clock import Clock
 from drumline_server.base.errors import LeadershipLostError
 from drumline_server.base.settings import VERSION, Settings
-from drumline_server.lifecycle.alerts import PostResult, settle_delivery
+from drumline_server.lifecycle.alerts import PostResult, due_until, settle_delivery
 from drumline_server.scheduling.leadership import Leadership
 from drumline_server.storage.database import Database
 from drumline_server.storage.models import Webhook, WebhookDelivery
@@ -275,7 +276,7 @@ class _Due:
 
 
 def due_deliveries(session: Session, *, now: int) -> list[_Due]:
-    """Of each webhook that is switched on the delivery that is due first."""
+    """Of each webhook that is switched on and does not rest the delivery that is due first."""
     # By the words of the index: SQLite uses no partial index for a state that is a bound parameter.
     waiting: ColumnElement[bool] = literal_column("webhook_delivery.state = 'waiting'")
     is_due = and_(waiting, WebhookDelivery.due_at <= now)
@@ -283,7 +284,7 @@ def due_deliveries(session: Session, *, now: int) -> list[_Due]:
         return []  # as nearly always, which this asks each second
     first = (
         select(WebhookDelivery.id)
-        .where(WebhookDelivery.webhook_id == Webhook.id, is_due)
+        .where(WebhookDelivery.webhook_id == Webhook.id, waiting, WebhookDelivery.due_at <= due_until(now))
         .order_by(WebhookDelivery.due_at, WebhookDelivery.id)
         .limit(1)
         .correlate(Webhook)

@@ -180,7 +180,7 @@ def _view_delivery(row: WebhookDelivery) -> api.WebhookDelivery:
         state=DeliveryState(row.state),
         tries=row.tries,
         created_at=row.created_at,
-        next_try_at=row.due_at if row.state == DeliveryState.WAITING else None,
+        next_try_at=max(row.due_at, row.created_at) if row.state == DeliveryState.WAITING else None,
         ended_at=row.ended_at,
         status=row.status,
         error=row.error,
