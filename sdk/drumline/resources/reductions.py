@@ -7,6 +7,8 @@ from drumline._transport import Transport, iterate_pages
 from drumline.contracts.api import Reduction, ReductionName, ReductionNames, ReductionOutlier, ReductionSummary
 from drumline.contracts.arrays import ArraySummary, ReductionSampling
 from drumline.errors import RunError
+from drumline.resources.reduction_arithmetic import find_wrong_answers
+from drumline.resources.reduction_arithmetic import replay as replay
 
 _SHOWN_VALUES = 6
 
@@ -58,7 +60,10 @@ class Reductions:
 
 
 def explain(reduction: Reduction) -> str:
-    """What each replica put in, how it was combined, and what came out, as text."""
+    """What each replica put in, how it was combined, what came out and what usual mistakes would have given, as text.
+
+    The last lines say whether the result is what follows from the inputs (`replay`), and how often it is recorded.
+    """
     axis = "over replicas" if reduction.axis is None else f"over replicas and axis {reduction.axis}"
     which = f" ({reduction.nth} of {reduction.of})" if reduction.of > 1 else ""
     lines = [f"{reduction.name}{which}, step {reduction.step}: {reduction.op} {axis}"]
@@ -69,6 +74,8 @@ def explain(reduction: Reduction) -> str:
         lines.append(f"  replica {replica:<3} {_format_value(value)}{cosine}{elements}{apart and f'  ! {apart}'}")
     divided = f", divided by {reduction.denominator}" if reduction.denominator is not None else ""
     lines.append(f"  = {_format_value(reduction.output)}{divided}")
+    lines += [f"  not {wrong.value:.6g}: {wrong.what}" for wrong in find_wrong_answers(reduction)]
+    lines.append(f"  {replay(reduction)}")
     if reduction.outlier_count > len(reduction.outliers):
         lines.append(f"  {reduction.outlier_count} outliers, of which the first {len(reduction.outliers)} are marked")
     if reduction.sampling is not None:

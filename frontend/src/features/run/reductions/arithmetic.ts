@@ -73,6 +73,24 @@ function sumOverAxes(input: Tensor, axis: Axis): Tensor {
   return { shape, values: sums };
 }
 
+/** Of each element of the result what each replica adds to it; `null` where values were not kept or shapes do not fit. */
+export function columnsOf({ inputs, axis }: Reduction): number[][][] | null {
+  const byReplica = inputs.map((input) => {
+    const tensor = tensorOf(input);
+    if (!tensor) return null;
+    const axes = new Set(axesOf(axis, tensor.shape.length));
+    const size = tensor.shape.reduce((product, n, k) => (axes.has(k) ? product : product * n), 1);
+    const targets: number[][] = Array.from({ length: size }, () => []);
+    tensor.values.forEach((value, flat) => {
+      targets[targetIndex(flat, tensor.shape, axes)]?.push(value);
+    });
+    return targets;
+  });
+  const size = byReplica[0]?.length;
+  if (size === undefined || byReplica.some((targets) => targets?.length !== size)) return null;
+  return Array.from({ length: size }, (_, at) => byReplica.map((targets) => targets?.[at] ?? []));
+}
+
 function targetIndex(flat: number, shape: readonly number[], axes: ReadonlySet<number>): number {
   let target = 0;
   let rest = flat;

@@ -76,7 +76,31 @@ function Formula({ view }: { view: ReductionView }) {
           Every replica holds as many elements, so the mean of means is the same here.
         </p>
       )}
+      <WrongAnswers view={view} />
     </div>
+  );
+}
+
+/** What other mistakes than the mean of means would have given. */
+function WrongAnswers({ view: { wrong, naive } }: { view: ReductionView }) {
+  const others = wrong.filter(({ value }) => value !== naive);
+  if (others.length === 0) return null;
+  return (
+    <ul className="flex flex-col gap-1 text-2xs text-muted" data-testid="wrong-answers">
+      {others.map(({ what, value }) => (
+        <li className="grid grid-cols-[16px_1fr] gap-x-1" key={what}>
+          <span aria-hidden="true" className="text-bad">
+            ✕
+          </span>
+          <span>
+            <s className="decoration-bad">
+              <code>{formatNumber(value, 6)}</code>
+            </s>{" "}
+            {what}
+          </span>
+        </li>
+      ))}
+    </ul>
   );
 }
 

@@ -5,6 +5,7 @@ import { formatInteger, formatNumber } from "@/lib/format";
 import { fromWire } from "@/lib/wire-numbers";
 import { shapeText } from "./arithmetic";
 import { Outliers, SamplingLine } from "./outliers";
+import type { Replay } from "./replay";
 import { type ReductionView, stripOfArray } from "./view-model";
 
 const MOST_LISTED = 64;
@@ -45,12 +46,26 @@ export function ResultColumn({ view }: { view: ReductionView }) {
         </>
       )}
       <Verdict view={view} />
+      <ReplayLine replay={view.replay} />
       <div className="mt-4 text-xs">
         <Facts facts={factsOf(view)} />
       </div>
       <Outliers reduction={reduction} />
       <SamplingLine sampling={reduction.sampling} />
     </div>
+  );
+}
+
+/** Whether adding the shown values again, in their type, gives the result bit for bit. */
+function ReplayLine({ replay }: { replay: Replay | null }) {
+  if (!replay || replay.outcome === "differs") return null;
+  const { outcome, ulps, bound } = replay;
+  return (
+    <p className="mt-1 text-2xs text-muted" data-testid="replay">
+      {outcome === "bit for bit"
+        ? "replayed: bit for bit, added in the order of the replicas"
+        : `replayed: within ${formatNumber(ulps, 3)} ulp (bound ${formatNumber(bound, 3)}), because XLA chooses the order of the sum`}
+    </p>
   );
 }
 

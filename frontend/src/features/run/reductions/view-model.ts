@@ -3,6 +3,7 @@ import { type HeatBucket, type HeatScale, heatScale } from "@/components/charts/
 import { type Scale, scaleOver } from "@/components/charts/scale";
 import { fromWire } from "@/lib/wire-numbers";
 import { meanOfMeans, ownValue, type Recomputed, recompute, type Tensor, tensorOf } from "./arithmetic";
+import { type Replay, replayOf, type WrongAnswer, wrongAnswers } from "./replay";
 import { type Spread, spreadOf, stripOf } from "./statistics";
 
 /** One replica's part in a reduction. */
@@ -27,6 +28,10 @@ export interface ReductionView {
   /** The result where it is a scalar. */
   scalar: number | null;
   recomputed: Recomputed;
+  /** The result beside the one that follows from the inputs, where these were kept. */
+  replay: Replay | null;
+  /** What usual mistakes would have given, where that is another number. */
+  wrong: WrongAnswer[];
   /** What averaging the replicas' own means would give; only for a mean over an axis with a scalar result. */
   naive: number | null;
   /** How many of the numbers, put in or come out, are NaN or infinite. */
@@ -61,6 +66,8 @@ export function viewOf(reduction: Reduction): ReductionView {
     result,
     scalar,
     recomputed: recompute(reduction),
+    replay: replayOf(reduction),
+    wrong: wrongAnswers(reduction),
     naive,
     notFinite: [...reduction.inputs, reduction.output].reduce(
       (sum, { nan_count, inf_count }) => sum + (nan_count ?? 0) + (inf_count ?? 0),
