@@ -15,6 +15,7 @@ DrumlineError                     base of all
 ├── MediaError                    run.log or run.summary takes no such value (a ValueError too)
 ├── UnsupportedStrategyError      the engine has nothing for this strategy or option
 ├── ServerUnreachableError        no answer from the server
+│   └── StoreUnreachableError     nor from the object store that it named
 ├── StreamError                   the live stream sent what no server of ours sends
 ├── WaitTimeoutError              the run did not end in time (a TimeoutError too)
 ├── RunError                      about one run
