@@ -1,7 +1,6 @@
 """Live pages through trouble: a server that halts, a line that is cut, more output than is kept, hostile text."""
 
 import os
-import re
 import signal
 from pathlib import Path
 
@@ -110,13 +109,12 @@ def test_hostile_text_of_a_program_stays_text(deployment: Deployment, programs: 
     lists = ("/", "/batches", f"/batches/{batch.id}", f"/compare?batch={batch.id}", "/runs?q=job:hostile")
     for address in [*(f"{run.url}{tab}" for tab in tabs), *(f"{deployment.url}{path}" for path in lists)]:
         open_settled(page, address)
-        expect(page.locator("main").get_by_text(re.compile("hostile|onerror")).first).to_be_visible(timeout=TIMEOUT_MS)
+        expect(page.locator("main")).to_contain_text(MARKUP, timeout=TIMEOUT_MS)
         assert page.evaluate("() => window.pwned") is None
         assert page.locator("img").count() == 0
         assert page.evaluate(FITS), address
         shown = page.locator("body").inner_text()
         assert not set("\x1b\x07\u202e\u202c") & set(shown), address
-        assert MARKUP in shown, address
 
     page.goto(f"{run.url}/logs")
     expect(page.get_by_test_id("log-lines")).to_contain_text(r"\u202edesrever\u202c", timeout=TIMEOUT_MS)
