@@ -71,12 +71,13 @@ def fork_drumline(
     Its stdout and stderr go to `output`; of the descriptors of this process it has `pass_fds`, by the same numbers.
     Without `spares` a worker starts interpreters only: for what the kernel tells of a process since its start.
     """
-    nursery = _nursery()
+    spares = spares and list(arguments[:2]) == ["worker", "run"]
+    nursery = _nursery(spares)
     request = {
         "arguments": ["drumline", *arguments],
         "environment": {**os.environ, **(environment or {})},
         "directory": str(directory.resolve()),
-        "spares": spares and list(arguments[:2]) == ["worker", "run"],
+        "spares": spares,
     }
     return Fork(nursery.ask({**request, "fds": [1, 2, *pass_fds]}, [output, output, *pass_fds]), nursery)
 
@@ -179,14 +180,17 @@ class _Nursery:
 _making = threading.Lock()
 
 
-def _nursery() -> _Nursery:
-    """One for each process of tests, from the first fork until the end."""
+def _nursery(spares: bool) -> _Nursery:
+    """One for each process of tests, from the first fork until the end; one more for spares, which have JAX.
+
+    What it has imported is in all of its forks: an agent without spares has no JAX in memory, as outside of tests.
+    """
     with _making:  # a cache lets two threads make one each
-        return _make_nursery()
+        return _make_nursery(spares)
 
 
 @functools.cache
-def _make_nursery() -> _Nursery:
+def _make_nursery(spares: bool) -> _Nursery:
     nursery = _Nursery(environment={"OPENBLAS_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"})  # as a launcher has
     atexit.register(nursery.close)
     return nursery

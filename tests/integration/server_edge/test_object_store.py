@@ -140,7 +140,7 @@ def test_an_address_that_is_no_longer_good_is_asked_for_again(
         objects.door.ahead_s = 301
         with pytest.raises(UnreachableError, match=r"object store 127\.0\.0\.1 answered 403"):
             await api.fetch_bundle(refused.json()["sha256"], tmp_path / "late")
-        objects.door.ahead_s = 299
+        objects.door.ahead_s = 200  # of 300: a busy machine may take its time
         await api.fetch_bundle(refused.json()["sha256"], tmp_path / "early")
         await api.close()
 
