@@ -175,8 +175,11 @@ address, rank, fault = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize(address, 2, rank)
 ended = threading.Event()
+def tell(line):
+    # In one write, on a line of its own: Gloo's threads print to the same pipe meanwhile.
+    os.write(1, f"\\n> {line}\\n".encode())
 def end(message):
-    print(message, flush=True)
+    tell(message)
     if strategy.num_replicas_in_sync > len(jax.local_devices()):
         leave()  # the program itself waits for ever
     ended.set()
@@ -214,7 +217,7 @@ elif "over both" in fault:
         try:
             jax.block_until_ready(strategy.run(fn, args=(jnp.ones(3) * (1 + rank * ("argument" in fault)),)))
         except dist.errors.ProcessesDifferError as error:
-            print(watch.describe(error), flush=True)
+            tell(watch.describe(error))
             leave()
         except (ValueError, jax.errors.JaxRuntimeError):
             break  # the other member has gone: its watch was faster
@@ -238,7 +241,7 @@ for step in range((20 if fault != "early" or rank == 0 else 12) if single else 0
     strategy.run(evaluate if fault == "program" and rank == 1 and step == 7 else train, args=(jnp.ones(3),))
 if single and (fault != "early" or rank == 1):
     watch.returned()
-print("odd" if ended.wait(3 if fault == "none" else 20) else "alike", flush=True)
+tell("odd" if ended.wait(3 if fault == "none" else 20) else "alike")
 leave()
 """
 
@@ -281,7 +284,7 @@ def test_processes_of_a_gang_find_the_odd_one_through_jax_s_service(fault: str, 
     began_at = time.monotonic()
     try:
         said = [
-            [line for line in member.communicate(timeout=120)[0].splitlines() if not line.startswith("[Gloo]")]
+            [line[2:] for line in member.communicate(timeout=120)[0].splitlines() if line.startswith("> ")]
             for member in members
         ]
     finally:
