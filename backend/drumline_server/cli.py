@@ -123,8 +123,8 @@ def adopt_store() -> None:
     """Make the store of programs the database's own, in place of one that is lost for good. Stop all servers first."""
     settings = _settings()
     from drumline_server.app.local import prepare
-    from drumline_server.base.clock import SystemClock
     from drumline_server.base.errors import StartError
+    from drumline_server.base.settings import SystemClock
     from drumline_server.storage.blobs import adopt_store as adopt
     from drumline_server.storage.blobs import open_store
     from drumline_server.storage.database import require_current
@@ -208,8 +208,7 @@ def _local_api() -> "LocalApi":
     """The server of this machine, as `drumline up` left word of it, else at the address of the settings."""
     import json
 
-    from drumline_server.app.bootstrap import read_admin_token
-    from drumline_server.app.local import LocalApi
+    from drumline_server.app.local import LocalApi, read_admin_token
 
     settings = _settings()
     secret = read_admin_token(settings.data_dir)

@@ -17,7 +17,7 @@ import httpx2
 from bench.http_load import Answer, at_rate, request
 from drumline import Client
 from drumline.contracts.base import from_micros
-from drumline_server.base.clock import SystemClock
+from drumline_server.base.settings import SystemClock
 from support.api_process import ApiProcess
 from support.broker import Broker
 

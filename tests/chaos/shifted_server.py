@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from drumline.cli.main import main
-from drumline_server.base.clock import SystemClock
+from drumline_server.base.settings import SystemClock
 
 _OFFSET = Path(os.environ["DRUMLINE_CHAOS_OFFSET"])
 _now = SystemClock.now

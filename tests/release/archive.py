@@ -20,7 +20,7 @@ from typing import Any
 import psycopg
 from sqlalchemy import Connection, MetaData, create_engine, text
 
-from drumline_server.base.credentials import _base62, _checksum, digest
+from drumline_server.base.callers import _base62, _checksum, digest
 
 RECORDED = Path(__file__).parent / "0.1.0.tar.xz"
 MOST_BYTES = 5 * 2**20

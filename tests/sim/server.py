@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts.events import EventBatch
 from drumline.contracts.records import FRAMED
-from drumline_server.base.credentials import Principal, Role, WorkerPrincipal
+from drumline_server.base.callers import Principal, Role, WorkerPrincipal
 from drumline_server.base.errors import DatabaseUnavailableError, DrumlineError
 from drumline_server.base.settings import Settings
 from drumline_server.http.dependencies import API

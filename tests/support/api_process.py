@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
-from drumline_server.app.bootstrap import read_admin_token
+from drumline_server.app.local import read_admin_token
 from support.databases import copy_migrated, new_database
 from support.forks import Fork, fork_drumline
 

@@ -9,7 +9,7 @@ START = 1_800_000_000_000_000
 
 @dataclass
 class FakeClock:
-    """Implements `drumline_server.base.clock.Clock`."""
+    """Implements `drumline_server.base.settings.Clock`."""
 
     micros: int = START
 

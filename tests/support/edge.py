@@ -13,8 +13,7 @@ import httpx2
 from drumline._transport import trusted_by
 from drumline.contracts import api
 from drumline_server.app.application import Application, create_app, prepare
-from drumline_server.app.bootstrap import read_admin_token
-from drumline_server.app.local import address, listen
+from drumline_server.app.local import address, listen, read_admin_token
 from drumline_server.app.serve import ParentPipes, Server, configure
 from drumline_server.base.settings import Settings
 from drumline_server.services import tokens

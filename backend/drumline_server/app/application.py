@@ -1,21 +1,27 @@
-"""Makes the application: every part is created here once and handed down. Describes the API."""
+"""Makes the application: every part is created here once and handed down. Describes the API.
+
+A new server gets its first project and its first admin token, so that it can be used, and by nobody else.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
+from sqlalchemy.orm import Session
 
 from drumline.contracts.api import RunEvent, StreamHint
+from drumline.contracts.ids import new_id
 from drumline.contracts.problems import PROBLEM_MEDIA_TYPE, Problem
-from drumline_server.app import bootstrap, local
-from drumline_server.base.clock import Clock, SystemClock
-from drumline_server.base.credentials import WorkerPrincipal, cookie_name
+from drumline_server.app import local
+from drumline_server.base import callers
+from drumline_server.base.callers import WorkerPrincipal, cookie_name
 from drumline_server.base.errors import DatabaseUnavailableError
-from drumline_server.base.settings import VERSION, Settings
+from drumline_server.base.settings import VERSION, Clock, Settings, SystemClock
 from drumline_server.http import errors
 from drumline_server.http.connections import ConnectionLimits, Connections, is_crowded
 from drumline_server.http.dependencies import API
@@ -45,14 +51,25 @@ from drumline_server.live.hub import Hub
 from drumline_server.scheduling.leadership import keep_presence
 from drumline_server.scheduling.loops import start_loops
 from drumline_server.services.bundle_reading import Reading
-from drumline_server.services.identity import Authentication, TokenCache, principals_of_tokens, workers_of_tokens
+from drumline_server.services.identity import (
+    SECOND,
+    Authentication,
+    TokenCache,
+    principals_of_tokens,
+    workers_of_tokens,
+)
 from drumline_server.services.submit import submit_all
+from drumline_server.storage import history, tokens
 from drumline_server.storage.blobs import open_store, require_own_store
 from drumline_server.storage.database import Database, migrate, require_current
 from drumline_server.storage.group_commit import BatchingExecutor
+from drumline_server.storage.models import Project, Token
 from drumline_server.storage.notifications import Notifier, Publisher
 from drumline_server.telemetry.log_search import LogSearches
 
+DEFAULT_PROJECT = "default"
+_ADMIN_TOKEN_S = 90 * 86_400
+_RENEWED_BEFORE_US = 30 * 86_400 * SECOND
 _BEYOND_ROUTES: tuple[type[BaseModel], ...] = (Problem, RunEvent, StreamHint)
 """Models that no route answers with by itself: errors, and what the stream carries."""
 _SCHEMA_REF = {"$ref": "#/components/schemas/Problem"}
@@ -233,9 +250,7 @@ async def _make_usable(database: Database, settings: Settings, clock: Clock) -> 
     """
     for tries_left in reversed(range(_START_TRIES)):
         try:
-            return await database.write(
-                lambda session: bootstrap.ensure_admin_token(session, settings.data_dir, now=clock.now())
-            )
+            return await database.write(lambda session: ensure_admin_token(session, settings.data_dir, now=clock.now()))
         except DatabaseUnavailableError:
             if not tries_left:
                 raise
@@ -314,3 +329,50 @@ async def _looping(parts: AppState) -> AsyncIterator[None]:
         yield
     finally:
         await loops.stop()
+
+
+def default_project(session: Session, *, now: int) -> str:
+    """The id of the project `default`, made if it is not there."""
+    project = tokens.project_named(session, DEFAULT_PROJECT)
+    if project is None:
+        project = Project(id=new_id("prj"), name=DEFAULT_PROJECT, created_at=now)
+        session.add(project)
+        session.flush()
+    return project.id
+
+
+def ensure_admin_token(session: Session, data_dir: Path, *, now: int) -> None:
+    """Sees to an admin token in the data directory: one for all servers that start at once.
+
+    They take turns. The file is written before the transaction ends, so that the next one finds it; where the
+    transaction fails after all, the next start does not know the token and makes another.
+    """
+    tokens.lock_bootstrap(session)
+    kept = local.read_admin_token(data_dir)
+    secret = admin_token(session, kept, now=now)
+    if secret != kept:
+        local.keep_admin_token(data_dir, secret)
+
+
+def admin_token(session: Session, kept: str | None, *, now: int) -> str:
+    """`kept` if it is an admin token good for another month, else a new one."""
+    if kept is not None and callers.is_well_formed(kept, "pat"):
+        row = tokens.live_token(session, callers.digest(kept), "pat", now + _RENEWED_BEFORE_US)
+        if row is not None and row.role == "admin":
+            return kept
+    project_id = default_project(session, now=now)
+    secret = callers.new_token("pat")
+    token = Token(
+        id=new_id("tok"),
+        project_id=project_id,
+        kind="pat",
+        role="admin",
+        name="local admin",
+        secret_hash=callers.digest(secret),
+        last4=secret[-4:],
+        created_at=now,
+        expires_at=now + _ADMIN_TOKEN_S * SECOND,
+    )
+    session.add(token)
+    history.record_audit(session, "token.bootstrap", token.id, principal=callers.SERVER, project_id=project_id, now=now)
+    return secret

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from drumline.contracts.brokers import Verdict, judge_banner
 from drumline.contracts.worker_reports import WorkerReport
 from drumline.slices import MAX_SIMULATED_HOSTS, SliceError, simulated_hosts
-from drumline_server.app.children import Command
+from drumline_server.app.local import Command
 from drumline_server.base.errors import StartError
 
 _VERSION_S = 10.0

@@ -22,8 +22,8 @@ from typing import TypeVar
 
 from drumline.contracts.worker_reports import WorkerReport
 from drumline.wording import plural
-from drumline_server.app.children import Child, Command, FailureAdvice, Supervisor
-from drumline_server.app.local import LocalApi, address, listen, prepare, write_private
+from drumline_server.app import local
+from drumline_server.app.local import Child, Command, FailureAdvice, LocalApi, Supervisor
 from drumline_server.app.parts import EmbeddedRedis, WorkerChild, embedded_redis, missing_package, python, worker_places
 from drumline_server.base.errors import LocalApiError, PartError, StartError
 
@@ -100,7 +100,7 @@ class Up:
     async def run(self) -> int:
         """Runs until a signal; the exit code. Raises StartError if a part that it can't do without cannot start."""
         self._require_worker()
-        prepare(self._options.data_dir)
+        local.prepare(self._options.data_dir)
         self._logs.mkdir(mode=0o700, exist_ok=True)
         lock = self._lock()
         try:
@@ -250,8 +250,8 @@ class Up:
 
     def _listen(self) -> None:
         """Raises ListenError if the address cannot be used."""
-        self._listener = listen(self._options.host, self._options.port)
-        self._url = address(self._listener)
+        self._listener = local.listen(self._options.host, self._options.port)
+        self._url = local.address(self._listener)
 
     async def _until_announced(self, api: Child) -> None:
         await self._until_answering(api)
@@ -291,7 +291,9 @@ class Up:
     async def _announce(self) -> None:
         """Tells the SDK and the CLI of this machine where the server is, and the user."""
         api = self._local_api()
-        write_private(self._options.data_dir / "client.json", json.dumps({"url": api.url, "token": api.token}) + "\n")
+        local.write_private(
+            self._options.data_dir / "client.json", json.dumps({"url": api.url, "token": api.token}) + "\n"
+        )
         link = await _answer_of(api.login_link)
         self._say(
             f"The server answers ({time.monotonic() - self._began:.1f} s).\n"

@@ -1,9 +1,12 @@
-"""Every setting of the server, read once from the environment (prefix `DRUMLINE_`) and handed down."""
+"""What a server is given when it starts: every setting, read once from the environment (prefix `DRUMLINE_`) and
+handed down, and the clock that every deadline is measured with; a simulator hands in its own.
+"""
 
+import time
 from importlib.metadata import version
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Protocol, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -231,3 +234,19 @@ class Settings(BaseSettings):
 
 
 VERSION = version("drumline")
+
+
+class Clock(Protocol):
+    """Tells the time. `now` in microseconds since 1970-01-01 UTC, as the database stores it."""
+
+    def now(self) -> int:
+        """Microseconds since 1970-01-01 UTC."""
+        ...
+
+
+class SystemClock:
+    """The clock of this machine."""
+
+    def now(self) -> int:
+        """Microseconds since 1970-01-01 UTC."""
+        return time.time_ns() // 1_000

@@ -17,10 +17,9 @@ from drumline.contracts.api import MAX_FIELD_NAME, MAX_PAGE
 from drumline.contracts.base import Text
 from drumline.contracts.suggestions import nearest
 from drumline.contracts.worker_api import KEY_HEADER
-from drumline_server.base import credentials
-from drumline_server.base.credentials import Enrolment, Principal, Role, WorkerPrincipal
+from drumline_server.base import callers
+from drumline_server.base.callers import MAX_CURSOR, Enrolment, Principal, Role, WorkerPrincipal
 from drumline_server.base.errors import ForbiddenError, InvalidRequestError, UnauthenticatedError
-from drumline_server.base.paging import MAX_CURSOR
 from drumline_server.http.connections import note_authenticated
 from drumline_server.http.gate import SAFE, session_cookie
 from drumline_server.http.json_bodies import JsonRoute
@@ -117,7 +116,7 @@ async def enrolment(connection: HTTPConnection) -> Enrolment:
     if not await app.database.read(lambda session: tokens.may_enrol(session, token, now=now)):
         raise tokens.unknown_enrolment()
     connection.scope["state"]["enrolment"] = known = Enrolment(token)
-    _admit(connection, app, credentials.digest(token))
+    _admit(connection, app, callers.digest(token))
     return known
 
 

@@ -13,10 +13,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from drumline._log_lines import about
 from drumline.contracts.problems import ProblemCode
-from drumline_server.base.clock import Clock
-from drumline_server.base.credentials import WorkerPrincipal
+from drumline_server.base.callers import WorkerPrincipal
 from drumline_server.base.errors import DrumlineError
-from drumline_server.base.settings import Settings
+from drumline_server.base.settings import Clock, Settings
 from drumline_server.http.connections import Connections
 from drumline_server.http.errors import send_problem
 from drumline_server.http.figures import Figures

@@ -12,8 +12,8 @@ from drumline.contracts.retention import CheckpointKey, select_kept
 from drumline.contracts.spec import CheckpointSpec
 from drumline.contracts.states import TERMINAL_RUN, CheckpointState
 from drumline.contracts.worker_api import ExpiredRuns, ResumePoint, StoredRuns
+from drumline_server.base.callers import decode_cursor, page_of
 from drumline_server.base.errors import InvalidRequestError
-from drumline_server.base.paging import decode_cursor, page_of
 from drumline_server.lifecycle.guard import require_incarnation
 from drumline_server.storage.models import OF_DELETED, Audit, Checkpoint, Host, JobVersion, Member, Run
 from drumline_server.storage.runs import require_run

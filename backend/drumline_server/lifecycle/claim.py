@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts.states import TERMINAL_MEMBER, AttemptState, MemberState, RunState
 from drumline.contracts.worker_api import AssignedDevice, Claim, Claimed, Rendezvous
-from drumline_server.base.credentials import digest
+from drumline_server.base.callers import digest
 from drumline_server.base.errors import FencedError
 from drumline_server.lifecycle import checkpoints
 from drumline_server.lifecycle.guard import (

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import AttemptState, DeviceState, MemberState, RunState
-from drumline_server.base.clock import Clock
+from drumline_server.base.settings import Clock
 from drumline_server.lifecycle import finish, release, retries
 from drumline_server.lifecycle.alerts import record_stall
 from drumline_server.lifecycle.finish import close_attempt

@@ -21,9 +21,9 @@ from drumline.contracts.states import (
     MemberState,
     RunState,
 )
-from drumline_server.base.clock import Clock
-from drumline_server.base.credentials import digest
+from drumline_server.base.callers import digest
 from drumline_server.base.errors import DrumlineError, FencedError, NotFoundError
+from drumline_server.base.settings import Clock
 from drumline_server.lifecycle.retries import BACKOFF_S
 from drumline_server.storage.history import lock_run
 from drumline_server.storage.models import Attempt, Device, Host, Incarnation, Member, Run, table_of

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts.reasons import HOST_FAULTS, HOST_LOSSES, REASONS, Category, EndReason
 from drumline.contracts.states import AttemptState, RunState
-from drumline_server.base.credentials import SERVER
+from drumline_server.base.callers import SERVER
 from drumline_server.lifecycle.transitions import transition_run
 from drumline_server.storage import history
 from drumline_server.storage.history import record_event

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from drumline.contracts import api
 from drumline.contracts.problems import ProblemCode
-from drumline_server.base.credentials import Principal
+from drumline_server.base.callers import Principal
 from drumline_server.base.errors import CapError, DrumlineError, NotFoundError
 from drumline_server.base.settings import Settings
 from drumline_server.live import streams

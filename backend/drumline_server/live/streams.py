@@ -14,7 +14,7 @@ from drumline.contracts import api
 from drumline.contracts.base import Reply, Timestamp
 from drumline.contracts.ids import is_id
 from drumline.contracts.states import TERMINAL_RUN
-from drumline_server.base.credentials import Principal
+from drumline_server.base.callers import Principal
 from drumline_server.base.errors import InvalidRequestError
 from drumline_server.storage.models import Device, Host, Run, RunEvent
 

@@ -5,8 +5,7 @@ from functools import partial
 
 from sqlalchemy.orm import Session
 
-from drumline_server.base.clock import Clock
-from drumline_server.base.settings import Settings
+from drumline_server.base.settings import Clock, Settings
 from drumline_server.lifecycle.bundles import FIRST, Key, Swept, find_unnamed, mark_unnamed, strays, sweep_part
 from drumline_server.scheduling.leadership import Leadership
 from drumline_server.storage.blobs import open_store

@@ -23,8 +23,8 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts.ids import new_id
-from drumline_server.base.clock import Clock
 from drumline_server.base.errors import DatabaseUnavailableError, LeadershipLostError
+from drumline_server.base.settings import Clock
 from drumline_server.storage.database import Database
 from drumline_server.storage.models import Lease, ServerProcess
 

@@ -16,9 +16,8 @@ from typing import TypeVar
 
 from sqlalchemy.orm import Session
 
-from drumline_server.base.clock import Clock
 from drumline_server.base.errors import DatabaseUnavailableError, LeadershipLostError
-from drumline_server.base.settings import Settings
+from drumline_server.base.settings import Clock, Settings
 from drumline_server.lifecycle.alerts import forget_deliveries
 from drumline_server.lifecycle.cancel import batches_to_cancel, cancel_part
 from drumline_server.lifecycle.checkpoints import forget_deleted as forget_deleted_checkpoints

@@ -26,9 +26,8 @@ from sqlalchemy import ColumnElement, and_, literal_column, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts.storable import make_storable
-from drumline_server.base.clock import Clock
 from drumline_server.base.errors import LeadershipLostError
-from drumline_server.base.settings import VERSION, Settings
+from drumline_server.base.settings import VERSION, Clock, Settings
 from drumline_server.lifecycle.alerts import PostResult, due_until, settle_delivery
 from drumline_server.scheduling.leadership import Leadership
 from drumline_server.storage.database import Database

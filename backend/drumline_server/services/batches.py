@@ -14,8 +14,8 @@ from sqlalchemy import func, or_, select, tuple_, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
+from drumline_server.base.callers import decode_cursor, encode_cursor, page_of
 from drumline_server.base.errors import InvalidRequestError, NotFoundError
-from drumline_server.base.paging import decode_cursor, encode_cursor, page_of
 from drumline_server.storage.models import Batch, Run, principal_in
 from drumline_server.storage.runs import is_uncancelled
 from drumline_server.telemetry.tables import inert_cell

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from drumline.contracts.problems import ProblemCode
+from drumline_server.base.callers import Turns, busy
 from drumline_server.base.errors import DrumlineError, TooMuchToReadError
-from drumline_server.base.turns import Turns, busy
 from drumline_server.services import bundle_child
 
 CHILDREN = 2

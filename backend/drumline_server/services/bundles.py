@@ -14,8 +14,8 @@ from drumline import bundle
 from drumline.contracts import api
 from drumline.contracts.problems import FieldProblem, ProblemCode
 from drumline.errors import BundleError
-from drumline_server.base.clock import Clock
 from drumline_server.base.errors import DrumlineError, InvalidRequestError, NotFoundError, TooMuchToReadError
+from drumline_server.base.settings import Clock
 from drumline_server.lifecycle.bundles import gone, name_bundle, needs_renewal, renew_bundle
 from drumline_server.lifecycle.guard import require_host
 from drumline_server.services.bundle_child import Comparison

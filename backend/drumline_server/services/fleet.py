@@ -13,8 +13,8 @@ from drumline.contracts.base import from_micros
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.states import DeviceState
 from drumline.slices import KnownSlice
+from drumline_server.base.callers import decode_cursor, page_of
 from drumline_server.base.errors import DrumlineError, NotFoundError
-from drumline_server.base.paging import decode_cursor, page_of
 from drumline_server.lifecycle.release import FREED
 from drumline_server.lifecycle.transitions import transition_device
 from drumline_server.storage import history

@@ -7,10 +7,10 @@ from typing import Generic, TypeVar
 
 from sqlalchemy.orm import Session
 
-from drumline_server.base import credentials
-from drumline_server.base.clock import Clock
-from drumline_server.base.credentials import Principal, Role, WorkerPrincipal
+from drumline_server.base import callers
+from drumline_server.base.callers import Principal, Role, WorkerPrincipal
 from drumline_server.base.errors import DrumlineError, UnauthenticatedError
+from drumline_server.base.settings import Clock
 from drumline_server.storage import tokens
 from drumline_server.storage.group_commit import BatchingExecutor
 from drumline_server.storage.notifications import CREDENTIALS, CommitNews
@@ -47,7 +47,7 @@ def principals_of_tokens(session: Session, secrets: Sequence[str], *, now: int) 
 
 def principal_of_session(session: Session, cookie: str, *, idle_s: int, now: int) -> Authentication:
     """The person behind this browser session. Raises UnauthenticatedError once it ended or idled too long."""
-    row = tokens.live_session(session, credentials.digest(cookie), now - idle_s * SECOND, now)
+    row = tokens.live_session(session, callers.digest(cookie), now - idle_s * SECOND, now)
     if row is None:
         raise UnauthenticatedError("The session has ended.", hint="Sign in again.")
     principal = Principal(
@@ -94,10 +94,8 @@ def workers_of_tokens(session: Session, secrets: Sequence[str], *, now: int) -> 
     ]
 
 
-def _live(
-    session: Session, secrets: Sequence[str], kind: credentials.TokenKind, now: int
-) -> list[tokens.TokenRow | None]:
-    hashes = [credentials.digest(secret) if credentials.is_well_formed(secret, kind) else "" for secret in secrets]
+def _live(session: Session, secrets: Sequence[str], kind: callers.TokenKind, now: int) -> list[tokens.TokenRow | None]:
+    hashes = [callers.digest(secret) if callers.is_well_formed(secret, kind) else "" for secret in secrets]
     found = tokens.live_tokens(session, sorted({each for each in hashes if each}), kind, now)
     return [found.get(each) for each in hashes]
 
@@ -153,7 +151,7 @@ class TokenCache(Generic[Holder]):
 
     async def get(self, secret: str) -> Holder:
         """Who holds the token `secret`. Raises as `look_up` does."""
-        name, now, asked = credentials.digest(secret), self._clock.now(), self._monotonic()
+        name, now, asked = callers.digest(secret), self._clock.now(), self._monotonic()
         kept = self._kept.pop(name, None)
         if kept is not None and 0 <= now - kept.at < KEPT_US and asked - kept.asked < KEPT_US / 1e6:
             self._kept[name] = kept
@@ -168,7 +166,7 @@ class TokenCache(Generic[Holder]):
 
     def forget(self, secret: str) -> None:
         """The next request with this token looks it up."""
-        self._kept.pop(credentials.digest(secret), None)
+        self._kept.pop(callers.digest(secret), None)
 
     def _hear(self, topics: frozenset[str]) -> None:
         if CREDENTIALS in topics:

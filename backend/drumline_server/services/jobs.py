@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.ids import new_id
 from drumline.contracts.spec import JobSpec, ProgramRef
+from drumline_server.base.callers import decode_cursor, page_of
 from drumline_server.base.errors import NotFoundError
-from drumline_server.base.paging import decode_cursor, page_of
 from drumline_server.services import bundles
 from drumline_server.storage import history
 from drumline_server.storage.models import Bundle, Job, JobChange, JobVersion, Run, principal_columns, principal_in

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.base import from_micros
 from drumline.contracts.spent import GROUPS, SENTENCES, Spent
-from drumline_server.base.paging import decode_cursor, encode_cursor
+from drumline_server.base.callers import decode_cursor, encode_cursor
 from drumline_server.base.settings import Settings
 from drumline_server.lifecycle.ledger import Amount, Place, read_account
 from drumline_server.storage.models import Host, LedgerEntry, Project

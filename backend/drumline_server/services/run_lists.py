@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.base import from_micros
+from drumline_server.base.callers import decode_cursor, encode_cursor
 from drumline_server.base.errors import InvalidRequestError
-from drumline_server.base.paging import decode_cursor, encode_cursor
 from drumline_server.services import filters
 from drumline_server.services.filters import Filter
 from drumline_server.services.run_matching import (

@@ -11,8 +11,8 @@ from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import REASONS, EndReason
 from drumline.contracts.stacks import MemberStacks, MemberStanding, RunStacks
 from drumline.contracts.states import TERMINAL_MEMBER, TERMINAL_RUN, MemberState
+from drumline_server.base.callers import decode_cursor, page_of
 from drumline_server.base.errors import DrumlineError, InvalidRequestError
-from drumline_server.base.paging import decode_cursor, page_of
 from drumline_server.lifecycle.deletion import deleted_from
 from drumline_server.lifecycle.release import stopped_by
 from drumline_server.scheduling.snapshot import SchedulingTerms

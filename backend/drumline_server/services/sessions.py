@@ -7,8 +7,8 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.api import PrincipalRef
 from drumline.contracts.ids import new_id
-from drumline_server.base import credentials
-from drumline_server.base.credentials import Principal
+from drumline_server.base import callers
+from drumline_server.base.callers import Principal
 from drumline_server.base.errors import CapError, InvalidRequestError, UnauthenticatedError
 from drumline_server.base.settings import Settings
 from drumline_server.services.identity import SECOND, principal_of_token
@@ -48,11 +48,11 @@ def create_login_code(session: Session, principal: Principal, settings: Settings
             hint=f"Use one, or wait: a code is good for {settings.login_code_s} s.",
             retry_after_s=settings.login_code_s,
         )
-    code = credentials.new_secret()
+    code = callers.new_secret()
     expires_at = min(now + settings.login_code_s * SECOND, token.expires_at)
     session.add(
         LoginCode(
-            code_hash=credentials.digest(code),
+            code_hash=callers.digest(code),
             project_id=principal.project_id,
             role=principal.role.label,
             token_id=token.id,
@@ -83,11 +83,11 @@ def sign_in(session: Session, request: api.LoginRequest, settings: Settings, *, 
         assert request.token is not None
         owner = _owner_of_token(session, request.token.get_secret_value(), now)
     token = _token_behind(session, owner, settings, now)
-    cookie = credentials.new_secret()
+    cookie = callers.new_secret()
     row = BrowserSession(
         id=new_id("ses"),
         project_id=owner.project_id,
-        cookie_hash=credentials.digest(cookie),
+        cookie_hash=callers.digest(cookie),
         principal=owner.name,
         role=owner.role,
         token_id=token.id,
@@ -109,7 +109,7 @@ def describe_session(
 ) -> api.Session:
     """Who is signed in; a bearer token has no session and thus no end of one."""
     if principal.session_id is not None and cookie is not None:
-        row = tokens.live_session(session, credentials.digest(cookie), now - settings.session_idle_s * SECOND, now)
+        row = tokens.live_session(session, callers.digest(cookie), now - settings.session_idle_s * SECOND, now)
         if row is not None:
             return view_session(row)
     return api.Session(
@@ -170,14 +170,14 @@ def _token_behind(session: Session, owner: _Owner, settings: Settings, now: int)
 def is_good(session: Session, request: api.LoginRequest, *, now: int) -> bool:
     """Whether the code or token of a login could open a session: a look, which spends nothing."""
     if request.code is not None:
-        return tokens.is_live_code(session, credentials.digest(request.code.get_secret_value()), now)
+        return tokens.is_live_code(session, callers.digest(request.code.get_secret_value()), now)
     secret = request.token.get_secret_value() if request.token is not None else ""
-    formed = credentials.is_well_formed(secret, "pat")
-    return formed and tokens.live_token(session, credentials.digest(secret), "pat", now) is not None
+    formed = callers.is_well_formed(secret, "pat")
+    return formed and tokens.live_token(session, callers.digest(secret), "pat", now) is not None
 
 
 def _owner_of_code(session: Session, code: str, now: int) -> _Owner:
-    row = tokens.spend_login_code(session, credentials.digest(code), now)
+    row = tokens.spend_login_code(session, callers.digest(code), now)
     if row is None:
         raise UnauthenticatedError(
             "The login code is not valid: it is unknown, expired or was used before.",

@@ -9,10 +9,9 @@ from drumline.contracts import api
 from drumline.contracts.api import PrincipalRef
 from drumline.contracts.ids import new_id
 from drumline.contracts.worker_api import Enroll, Enrolled
-from drumline_server.base import credentials
-from drumline_server.base.credentials import Role
+from drumline_server.base import callers
+from drumline_server.base.callers import Role, decode_cursor, page_of
 from drumline_server.base.errors import CapError, ForbiddenError, NotFoundError, UnauthenticatedError
-from drumline_server.base.paging import decode_cursor, page_of
 from drumline_server.services.identity import REFUSED, SECOND
 from drumline_server.storage import history, tokens
 from drumline_server.storage.models import Host, Token, principal_in, set_principal
@@ -43,9 +42,9 @@ MAX_ENROLMENT_S = 86_400
 
 def may_enrol(session: Session, secret: str, *, now: int) -> bool:
     """Whether this enrolment token could be spent now."""
-    if not credentials.is_well_formed(secret, "enr"):
+    if not callers.is_well_formed(secret, "enr"):
         return False
-    return tokens.live_token(session, credentials.digest(secret), "enr", now) is not None
+    return tokens.live_token(session, callers.digest(secret), "enr", now) is not None
 
 
 def unknown_enrolment() -> UnauthenticatedError:
@@ -79,8 +78,8 @@ def redeem_enrolment(session: Session, secret: str, host_name: str, *, now: int)
         UnauthenticatedError: the token is unknown, expired, revoked or was spent before.
 
     """
-    is_formed = credentials.is_well_formed(secret, "enr")
-    token = tokens.spend_token(session, credentials.digest(secret), now) if is_formed else None
+    is_formed = callers.is_well_formed(secret, "enr")
+    token = tokens.spend_token(session, callers.digest(secret), now) if is_formed else None
     if token is None:
         raise unknown_enrolment()
     history.record_audit(
@@ -103,7 +102,7 @@ def issue_worker_token(
     revocation.
     """
     tokens.revoke_worker_tokens(session, host_id, made_by or PrincipalRef(), now)
-    secret = credentials.new_token("wrk")
+    secret = callers.new_token("wrk")
     token = _token(
         secret,
         kind="wrk",
@@ -142,7 +141,7 @@ def create_token(
     expires_at = now + lifetime_s * SECOND
     if maker is not None:
         expires_at = min(expires_at, _require_allowed(session, maker, request, now).expires_at)
-    secret = credentials.new_token(request.kind)
+    secret = callers.new_token(request.kind)
     role = "worker" if request.kind == "enr" else request.role
     about = {"kind": request.kind, "role": role, "name": request.name}
     token = _token(secret, **about, project_id=project_id, now=now, expires_at=expires_at)
@@ -214,7 +213,7 @@ def _token(secret: str, *, kind: str, role: str, name: str, project_id: str, now
         kind=kind,
         role=role,
         name=name,
-        secret_hash=credentials.digest(secret),
+        secret_hash=callers.digest(secret),
         last4=secret[-4:],
         created_at=now,
         expires_at=expires_at,

@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.api import DeliveryState, PrincipalRef
 from drumline.contracts.ids import new_id
+from drumline_server.base.callers import decode_cursor, page_of
 from drumline_server.base.errors import CapError, InvalidRequestError, NotFoundError
-from drumline_server.base.paging import decode_cursor, page_of
 from drumline_server.base.settings import Settings
 from drumline_server.lifecycle import alerts
 from drumline_server.scheduling.webhooks import SECRET_PREFIX, why_refused

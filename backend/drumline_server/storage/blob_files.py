@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from drumline.contracts.problems import ProblemCode
+from drumline_server.base.callers import busy
 from drumline_server.base.errors import DrumlineError, NotFoundError
-from drumline_server.base.turns import busy
 
 MARK = "store.id"
 NOTE_SUFFIX = ".offers1"

@@ -21,9 +21,9 @@ from obstore.store import AzureStore, GCSStore, S3Store, from_url
 
 from drumline import bundle
 from drumline.contracts.problems import ProblemCode
+from drumline_server.base.callers import busy
 from drumline_server.base.errors import DrumlineError, NotFoundError, StoreError
 from drumline_server.base.settings import MIB
-from drumline_server.base.turns import busy
 from drumline_server.storage.blob_files import (
     MARK,
     MOST_UNFINISHED,

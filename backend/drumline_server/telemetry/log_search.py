@@ -17,9 +17,8 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.base import to_micros
+from drumline_server.base.callers import Turns, decode_cursor, encode_cursor
 from drumline_server.base.errors import InvalidRequestError, PatternError
-from drumline_server.base.paging import decode_cursor, encode_cursor
-from drumline_server.base.turns import Turns
 from drumline_server.storage import runs
 from drumline_server.storage.database import Database
 from drumline_server.storage.models import LogChunk, Member

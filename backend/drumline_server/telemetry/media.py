@@ -24,8 +24,8 @@ from drumline.contracts.media import (
     TextValue,
     read_png_size,
 )
+from drumline_server.base.callers import decode_cursor, page_of
 from drumline_server.base.errors import NotFoundError
-from drumline_server.base.paging import decode_cursor, page_of
 from drumline_server.lifecycle.status_events import TelemetryWrite
 from drumline_server.storage import runs
 from drumline_server.storage.fields import put_fields, read_summary, summary_fields

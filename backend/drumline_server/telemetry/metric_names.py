@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, Row, func, not_, or_, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline_server.base.paging import decode_cursor, page_of
+from drumline_server.base.callers import decode_cursor, page_of
 from drumline_server.storage.models import Metric
 from drumline_server.storage.runs import require_run
 from drumline_server.telemetry.metrics import UNITS

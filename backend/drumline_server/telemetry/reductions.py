@@ -16,8 +16,8 @@ from drumline.contracts.arrays import ArraySummary
 from drumline.contracts.base import to_micros
 from drumline.contracts.events import ReductionEvent
 from drumline.contracts.ids import new_id
+from drumline_server.base.callers import decode_cursor, page_of
 from drumline_server.base.errors import NotFoundError
-from drumline_server.base.paging import decode_cursor, page_of
 from drumline_server.lifecycle.status_events import TelemetryWrite
 from drumline_server.storage import runs
 from drumline_server.storage.models import Attempt, Reduction, ReductionKind, Run

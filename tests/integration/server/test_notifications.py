@@ -10,10 +10,9 @@ from fastapi.testclient import TestClient
 from sqlalchemy.orm import Session
 
 from drumline_server.app.application import create_app
-from drumline_server.app.bootstrap import read_admin_token
-from drumline_server.base.clock import SystemClock
+from drumline_server.app.local import read_admin_token
 from drumline_server.base.errors import BrokerUnavailableError
-from drumline_server.base.settings import Settings
+from drumline_server.base.settings import Settings, SystemClock
 from drumline_server.storage.notifications import Notifier, Publisher, notified_hosts, notify
 from support.broker import Broker
 from support.core import Core

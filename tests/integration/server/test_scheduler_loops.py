@@ -13,8 +13,7 @@ from sqlalchemy import update
 
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import AttemptState, RunState
-from drumline_server.base.clock import SystemClock
-from drumline_server.base.settings import Settings
+from drumline_server.base.settings import Settings, SystemClock
 from drumline_server.scheduling import loops
 from drumline_server.scheduling.dispatch import schedule
 from drumline_server.scheduling.leadership import Stalls, watch_stalls

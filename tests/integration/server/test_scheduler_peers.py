@@ -10,8 +10,7 @@ import pytest
 from sqlalchemy import select, update
 
 from drumline.contracts.states import AttemptState, RunState
-from drumline_server.base.clock import SystemClock
-from drumline_server.base.settings import Settings
+from drumline_server.base.settings import Settings, SystemClock
 from drumline_server.scheduling.leadership import Presence, keep_presence, longest_stall_us, this_process
 from drumline_server.scheduling.loops import DeadlineLoop
 from drumline_server.storage.database import Database

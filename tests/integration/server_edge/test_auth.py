@@ -10,7 +10,7 @@ from sqlalchemy import update
 
 from drumline.contracts.ids import new_id
 from drumline_server.app.application import describe
-from drumline_server.base.credentials import new_token
+from drumline_server.base.callers import new_token
 from drumline_server.http import dependencies
 from drumline_server.storage.models import Token
 from support.edge import EdgeServer

@@ -12,8 +12,7 @@ from fastapi.routing import APIRoute
 from starlette.types import Message, Scope
 
 from drumline.contracts import api
-from drumline_server.app.application import Application, create_app
-from drumline_server.app.bootstrap import default_project
+from drumline_server.app.application import Application, create_app, default_project
 from drumline_server.base.settings import Settings
 from drumline_server.http.dependencies import guards_of
 from drumline_server.http.static import Dashboard

@@ -9,33 +9,33 @@ from pydantic import ValidationError
 
 from drumline.contracts.ids import new_id
 from drumline_server.app.local import prepare, write_private
-from drumline_server.base import credentials
+from drumline_server.base import callers
+from drumline_server.base.callers import decode_cursor, encode_cursor
 from drumline_server.base.errors import DataDirectoryError, InvalidRequestError
-from drumline_server.base.paging import decode_cursor, encode_cursor
 from drumline_server.base.settings import Settings
 from drumline_server.live.streams import format_positions, parse_positions, parse_topics
 
 
 def test_a_token_has_a_kind_and_a_checksum() -> None:
-    token = credentials.new_token("pat")
+    token = callers.new_token("pat")
 
     assert len(token) == len("drm_pat_") + 43 + 1 + 6
-    assert credentials.is_well_formed(token, "pat")
-    assert not credentials.is_well_formed(token, "wrk")
+    assert callers.is_well_formed(token, "pat")
+    assert not callers.is_well_formed(token, "wrk")
 
 
 @given(st.integers(8, 50), st.sampled_from("0aZ_"))
 def test_one_changed_character_breaks_a_token(at: int, character: str) -> None:
-    token = credentials.new_token("pat")
+    token = callers.new_token("pat")
     changed = token[:at] + character + token[at + 1 :]
 
-    assert changed == token or not credentials.is_well_formed(changed, "pat")
+    assert changed == token or not callers.is_well_formed(changed, "pat")
 
 
 @given(st.text(max_size=100))
 def test_no_text_is_taken_for_a_token(text: str) -> None:
-    assert not credentials.is_well_formed(text, "pat")
-    credentials.digest(text)
+    assert not callers.is_well_formed(text, "pat")
+    callers.digest(text)
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.text(st.characters(categories=["L", "N"]), max_size=50))

@@ -11,7 +11,7 @@ from drumline.contracts import api
 from drumline.contracts.base import Text
 from drumline.contracts.ids import BatchId
 from drumline.contracts.sweeps import BatchSubmit, SweepSubmit
-from drumline_server.base.credentials import Principal
+from drumline_server.base.callers import Principal
 from drumline_server.http.dependencies import (
     DEFAULT_PAGE,
     LARGE,

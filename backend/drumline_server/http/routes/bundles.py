@@ -6,7 +6,7 @@ from fastapi import Query, Request, Response, status
 
 from drumline.contracts import api
 from drumline.contracts.ids import Sha256
-from drumline_server.base.credentials import Principal
+from drumline_server.base.callers import Principal
 from drumline_server.base.errors import InvalidRequestError
 from drumline_server.http.dependencies import (
     LARGE,

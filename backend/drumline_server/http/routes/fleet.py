@@ -8,7 +8,7 @@ from drumline.contracts import api
 from drumline.contracts.base import Text
 from drumline.contracts.ids import DeviceId, HostId
 from drumline.contracts.states import DeviceState
-from drumline_server.base.credentials import Principal
+from drumline_server.base.callers import Principal
 from drumline_server.http.dependencies import (
     DEFAULT_PAGE,
     AppDep,

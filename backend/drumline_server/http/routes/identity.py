@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.ids import TokenId
 from drumline.contracts.worker_api import PROTOCOL_VERSION
-from drumline_server.base.credentials import cookie_name
+from drumline_server.base.callers import cookie_name
 from drumline_server.base.errors import DrumlineError, ForbiddenError, UnauthenticatedError
 from drumline_server.base.settings import VERSION
 from drumline_server.http.dependencies import (

@@ -7,8 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Header, Query
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from drumline_server.base.clock import Clock
-from drumline_server.base.settings import Settings
+from drumline_server.base.settings import Clock, Settings
 from drumline_server.http.dependencies import AppDep, ReaderDep, api_router
 from drumline_server.live.hub import Hub
 from drumline_server.live.streams import Subscriber, format_positions, parse_positions, parse_topics
