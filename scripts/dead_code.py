@@ -17,7 +17,7 @@ SURFACE = ROOT / "tests" / "house" / "surface.json"
 PRODUCT = ("sdk", "backend", "worker", "migrations/env.py", "scripts")
 FIELDS = ("sdk/drumline/contracts/", "backend/drumline_server/storage/models/", "sdk/drumline/distribute/observe/")
 DECORATORS = [
-    "@router.*", "@health.*", "@app.*",  # endpoints: FastAPI
+    "@*router.*", "@health.*", "@app.*",  # endpoints: FastAPI
     "@*.command", "@command", "@click.*",  # commands: click
     "@field_validator", "@model_validator", "@field_serializer", "@model_serializer",  # pydantic
     "@event.listens_for",  # SQLAlchemy

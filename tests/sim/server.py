@@ -26,7 +26,7 @@ from drumline_server.base.settings import Settings
 from drumline_server.http.dependencies import API
 from drumline_server.http.errors import STATUS, problem_body, problem_headers
 from drumline_server.http.figures import Figures
-from drumline_server.http.routes import runs, workers
+from drumline_server.http.routes import fleet, runs
 from drumline_server.lifecycle import heartbeat
 from drumline_server.scheduling.loops import start_loops
 from drumline_server.services import submit
@@ -90,7 +90,7 @@ def _model(annotation: Any) -> type[BaseModel] | None:
     return next((model for model in models if model is not None), None)
 
 
-ENDPOINTS = _endpoints(workers.router) + _endpoints(runs.router)
+ENDPOINTS = _endpoints(fleet.workers_router) + _endpoints(runs.router)
 
 
 class Server:

@@ -29,22 +29,7 @@ from drumline_server.http.figures import Figures
 from drumline_server.http.gate import Gate
 from drumline_server.http.limits import BodyCap, LoginLimiter, LoginTurns, Pace, Shares
 from drumline_server.http.request_context import AppState, Proxies, RequestContext
-from drumline_server.http.routes import (
-    batches,
-    bundles,
-    curves,
-    fleet,
-    identity,
-    jobs,
-    ledger,
-    plans,
-    records,
-    run_lists,
-    runs,
-    stream,
-    webhooks,
-)
-from drumline_server.http.routes import workers as workers_http
+from drumline_server.http.routes import curves, fleet, identity, jobs, records, runs
 from drumline_server.http.static import Compression, Dashboard
 from drumline_server.lifecycle.heartbeat import renew_idle
 from drumline_server.live.hub import Hub
@@ -148,24 +133,24 @@ def create_app(settings: Settings, *, clock: Clock | None = None) -> Application
 
 def _add_routes(app: Application) -> None:
     """Routes are looked through in this order: those that every run and host asks for again and again come first."""
-    for domain in (
-        workers_http,
-        runs,
-        stream,
-        records,
-        curves,
-        bundles,
-        identity,
-        jobs,
-        batches,
-        plans,
-        fleet,
-        ledger,
-        run_lists,
-        webhooks,
+    for router in (
+        fleet.workers_router,
+        runs.router,
+        curves.stream_router,
+        records.router,
+        curves.router,
+        jobs.bundles_router,
+        identity.router,
+        jobs.router,
+        jobs.batches_router,
+        runs.plans_router,
+        fleet.router,
+        curves.ledger_router,
+        runs.lists_router,
+        identity.webhooks_router,
+        identity.health,
     ):
-        app.router.routes.extend(domain.router.routes)
-    app.router.routes.extend(identity.health.routes)
+        app.router.routes.extend(router.routes)
 
 
 def _add_middleware(app: Application) -> None:

@@ -1,18 +1,41 @@
-"""Metrics as curves, of one run and of several on one axis, and every point of them as a file."""
+"""What a run did over time: its metrics as curves, and every point of them as a file; where its time went; and its
+news as they come, by `GET /stream`.
+"""
 
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Annotated, Literal
 
-from fastapi import Query, Response
+from fastapi import Depends, Header, Query, Response
 from fastapi.responses import StreamingResponse
+from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from drumline.contracts import api
-from drumline.contracts.base import Text
+from drumline.contracts.base import Text, Timestamp, to_micros
 from drumline.contracts.events import MetricName
 from drumline.contracts.ids import AttemptId, RunId
-from drumline_server.http.dependencies import EXPORT, LARGE, AppDep, CursorText, KnownQuery, ReaderDep, api_router
+from drumline_server.base.errors import InvalidRequestError
+from drumline_server.base.settings import Clock, Settings
+from drumline_server.http.dependencies import (
+    DEFAULT_PAGE,
+    EXPORT,
+    LARGE,
+    AppDep,
+    CursorText,
+    KnownQuery,
+    Limit,
+    ReaderDep,
+    api_router,
+)
 from drumline_server.http.json_bodies import in_pieces
+from drumline_server.live.hub import Hub
+from drumline_server.live.streams import Subscriber, format_positions, parse_positions, parse_topics
+from drumline_server.services import identity, ledger, timeline
 from drumline_server.services import runs as details
+from drumline_server.services.ledger import By, Period, Rates
+from drumline_server.services.timeline import MAX_LANES, MAX_PIECES, View
 from drumline_server.storage.database import Database
 from drumline_server.telemetry import comparison, export, metric_names, metrics
 from drumline_server.telemetry.buckets import Axis, Span
@@ -209,3 +232,143 @@ def _answer(
         runs=tuple(run for run, _ in found),
         curves=tuple(curve for _, curves in found for curve in curves),
     )
+
+
+ledger_router = api_router(tags=["ledger"])
+
+Moment = Annotated[Timestamp | None, Query(description="With its time zone, as 2026-01-31T00:00:00Z.")]
+_PERIOD = timedelta(days=30)
+_LONGEST_S = 1e10
+Seconds = Annotated[float, Query(ge=0, le=_LONGEST_S, allow_inf_nan=False)]
+
+
+@ledger_router.get("/runs/{run_id}/ledger")
+async def get_ledger(run_id: RunId, principal: ReaderDep, app: AppDep) -> api.Ledger:
+    """Where the run's time went: every second of its life under a name, in all and by host."""
+    return await app.database.read(
+        lambda session: ledger.get_ledger(
+            session, principal.project_id, run_id, Rates.of(app.settings), now=app.clock.now()
+        )
+    )
+
+
+@ledger_router.get("/runs/{run_id}/timeline")
+async def list_lanes(
+    *,
+    run_id: RunId,
+    principal: ReaderDep,
+    _: KnownQuery,
+    app: AppDep,
+    start: Annotated[Seconds, Query(alias="from", description="In seconds since the run was submitted.")] = 0.0,
+    end: Annotated[Seconds | None, Query(alias="to")] = None,
+    pieces: Annotated[int, Query(ge=1, le=MAX_PIECES, description="Of a lane; what is shorter is joined.")] = 200,
+    cursor: CursorText = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_LANES, description="Lanes on the page.")] = 8,
+) -> api.Page[api.TimeLane]:
+    """What each place of the run's gang did, piece after piece: every second under its name."""
+    if end is not None and start >= end:
+        raise InvalidRequestError("from", f"is {start:g}, not before to, {end:g}")
+    view = View(start, end, pieces)
+    return await app.database.read(
+        lambda session: timeline.list_lanes(
+            session, principal.project_id, run_id, view, now=app.clock.now(), cursor=cursor, limit=limit
+        )
+    )
+
+
+@ledger_router.get("/ledger")
+async def list_ledgers(
+    *,
+    principal: ReaderDep,
+    _: KnownQuery,
+    app: AppDep,
+    by: By = "owner",
+    start: Annotated[Moment, Query(alias="from")] = None,
+    end: Annotated[Moment, Query(alias="to")] = None,
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_PAGE,
+) -> api.Page[api.LedgerSum]:
+    """Where the time of the project's runs went that ended in a period, the last 30 days if none is named."""
+    until = end or datetime.fromtimestamp(app.clock.now() / 1e6, UTC)
+    since = start or until - _PERIOD
+    if since >= until:
+        raise InvalidRequestError("from", f"is {since.isoformat()}, not before to, {until.isoformat()}")
+    period = Period(by, to_micros(since), to_micros(until))
+    return await app.database.read(
+        lambda session: ledger.list_sums(
+            session, principal.project_id, period, Rates.of(app.settings), cursor=cursor, limit=limit
+        )
+    )
+
+
+stream_router = api_router(tags=["stream"])
+
+RETRY_MS = 1_000
+RECHECK_S = 30.0
+"""How long a stream may outlive a credential that expires, or that another server revokes."""
+
+
+async def subscribe(
+    principal: ReaderDep,
+    app: AppDep,
+    topics: Annotated[str, Query(max_length=4_000, description="`run:<id>,runs,fleet`")],
+    begin: Annotated[str, Query(alias="from", max_length=4_000, description="`<run id>=<event number>,...`")] = "",
+    last_event_id: Annotated[str, Header(max_length=4_000)] = "",
+) -> AsyncIterator[Subscriber]:
+    """A place in the hub for as long as the stream is open; refusals come before the stream begins."""
+    positions = parse_positions(last_event_id, "Last-Event-ID") or parse_positions(begin, "from")
+    subscriber = await app.live.join(principal, parse_topics(topics), positions)
+    try:
+        yield subscriber
+    finally:
+        app.live.leave(subscriber)
+
+
+@stream_router.get("/stream", response_class=EventSourceResponse)
+async def stream(subscriber: Annotated[Subscriber, Depends(subscribe)], app: AppDep) -> AsyncIterator[ServerSentEvent]:
+    """Events of runs (`event: run`) and hints that a list changed (`event: hint`).
+
+    `id:` names the newest event of each run of the stream: give it back as `Last-Event-ID` to continue without a gap.
+    After `event: resync` fetch again what is shown. A stream of runs alone ends after the last event of the last.
+    """
+    yield ServerSentEvent(comment="drumline", id=format_positions(subscriber.positions) or None, retry=RETRY_MS)
+    checked_at = asyncio.get_running_loop().time()
+    while not subscriber.closing:
+        sent = False
+        async for message in _messages(app.live, subscriber):
+            sent = True
+            yield message
+            if message.event == "resync":
+                return
+        if subscriber.is_over:
+            return
+        if subscriber.is_doubted or asyncio.get_running_loop().time() - checked_at > RECHECK_S:
+            subscriber.is_doubted = False
+            checked_at = asyncio.get_running_loop().time()
+            if not await _is_still_welcome(app.database, subscriber, app.settings, app.clock):
+                return
+        if not sent:
+            await subscriber.wait(RECHECK_S)
+
+
+async def _messages(hub: Hub, subscriber: Subscriber) -> AsyncIterator[ServerSentEvent]:
+    """What can be sent now."""
+    for run_id in subscriber.topics.runs:
+        if run_id in subscriber.finished:
+            continue
+        owed = await hub.read_unsent(subscriber, run_id)
+        if owed is None:
+            yield ServerSentEvent(event="resync", data={"run": run_id})
+            return
+        for event in owed:
+            subscriber.positions[run_id] = event.seq
+            if event.terminal:
+                subscriber.finished.add(run_id)
+            yield ServerSentEvent(event="run", raw_data=event.json, id=format_positions(subscriber.positions))
+    for hint in subscriber.take_hints():
+        yield ServerSentEvent(event="hint", data=hint)
+
+
+async def _is_still_welcome(database: Database, subscriber: Subscriber, settings: Settings, clock: Clock) -> bool:
+    principal, idle_s, now = subscriber.principal, settings.session_idle_s, clock.now()
+    return await database.read(lambda session: identity.is_still_good(session, principal, idle_s=idle_s, now=now))

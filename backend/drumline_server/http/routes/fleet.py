@@ -1,27 +1,56 @@
-"""`/hosts` and `/devices`: what there is to run on; `/overview`: what runs there."""
+"""`/hosts` and `/devices`: what there is to run on; `/overview`: what runs there; `/worker`: what agents call with
+their own token.
+"""
 
+from contextlib import AsyncExitStack
 from typing import Annotated, Literal
 
-from fastapi import Query
+from fastapi import Query, status
+from fastapi.responses import FileResponse, RedirectResponse
+from sqlalchemy.orm import Session
+from starlette.background import BackgroundTask
 
 from drumline.contracts import api
-from drumline.contracts.base import Text
-from drumline.contracts.ids import DeviceId, HostId
+from drumline.contracts.base import Text, to_micros
+from drumline.contracts.events import EventBatch, MemberAck, MemberEnd
+from drumline.contracts.ids import DeviceId, HostId, MemberId, PlanId, Sha256
+from drumline.contracts.plans import PlanReport, PlanTaken
+from drumline.contracts.stacks import StacksReport
 from drumline.contracts.states import DeviceState
+from drumline.contracts.worker_api import (
+    Claim,
+    Claimed,
+    DeviceCheckReports,
+    Enroll,
+    Enrolled,
+    ExpiredRuns,
+    Heartbeat,
+    HeartbeatReply,
+    Register,
+    Registered,
+    StoredRuns,
+)
 from drumline_server.base.callers import Principal
 from drumline_server.http.dependencies import (
     DEFAULT_PAGE,
     AppDep,
     CursorText,
+    EnrolmentDep,
     KnownQuery,
     Limit,
+    MemberKeyDep,
     OperatorDep,
     ReaderDep,
+    WorkerDep,
     api_router,
 )
+from drumline_server.lifecycle import checkpoints, device_checks, finish, probes, registration
+from drumline_server.lifecycle import claim as claim_lifecycle
+from drumline_server.lifecycle.heartbeat import is_idle, record_heartbeat, record_standing
 from drumline_server.scheduling.snapshot import SchedulingTerms
-from drumline_server.services import fleet, overview
+from drumline_server.services import bundles, fleet, identity, overview, tokens
 from drumline_server.services.fleet import DeviceFilter
+from drumline_server.telemetry import ingest
 
 router = api_router(tags=["fleet"])
 
@@ -124,3 +153,129 @@ async def release_device(device_id: DeviceId, principal: OperatorDep, app: AppDe
 
 def _action(principal: Principal, target: str, now: int) -> fleet.OperatorAction:
     return fleet.OperatorAction(principal.project_id, target, principal.ref, now)
+
+
+workers_router = api_router("/worker", tags=["worker"])
+_DAY_US = 86_400 * 1_000_000
+
+
+@workers_router.post("/enroll")
+async def enroll(body: Enroll, ticket: EnrolmentDep, app: AppDep) -> Enrolled:
+    """Takes a machine into the project of its single-use token; the answer holds the host's own token."""
+    return await app.database.write(lambda session: tokens.enroll(session, ticket.token, body, now=app.clock.now()))
+
+
+@workers_router.post("/register")
+async def register(body: Register, worker: WorkerDep, app: AppDep) -> Registered:
+    """Begins a new incarnation of a host's worker: its devices, and the members it finds alive."""
+    terms = registration.worker_terms(app.settings)
+
+    def begin(session: Session) -> Registered:
+        now = app.clock.now()
+        identity.require_live(session, worker.token_id, now=now)
+        return registration.register(session, worker.host_id, body, terms, now=now)
+
+    return await app.database.write(begin)
+
+
+@workers_router.post("/heartbeat")
+async def heartbeat(body: Heartbeat, worker: WorkerDep, app: AppDep) -> HeartbeatReply:
+    """Keeps a host's lease; the answer says what to claim, to cancel and to kill."""
+    registration.require_protocol(body.protocol or registration.OLDEST)
+    if is_idle(body):
+        reply = await app.idle_heartbeats.submit((worker.host_id, body))
+        if reply is not None:
+            return reply
+    return await app.database.write(
+        lambda session: record_heartbeat(session, worker.host_id, body, now=app.clock.now())
+    )
+
+
+@workers_router.post("/members/{member_id}/claim")
+async def claim(member_id: MemberId, body: Claim, worker: WorkerDep, app: AppDep) -> Claimed:
+    """Takes a member to run. The same claim by the same incarnation is answered again."""
+    return await app.database.write(
+        lambda session: claim_lifecycle.claim(session, worker.host_id, member_id, body, now=app.clock.now())
+    )
+
+
+@workers_router.post("/members/{member_id}/events")
+async def ingest_events(
+    member_id: MemberId, body: EventBatch, worker: WorkerDep, app: AppDep, member_key: MemberKeyDep = None
+) -> MemberAck:
+    """Stores a batch of telemetry; what was stored before is ignored."""
+    ack = await app.database.write(
+        lambda session: ingest.store_batch(
+            session, worker.host_id, member_id, body, key=member_key, now=app.clock.now()
+        )
+    )
+    app.figures.count_batch(len(body.events), (app.clock.now() - to_micros(body.events[-1].at)) / 1e6)
+    return ack
+
+
+@workers_router.post("/members/{member_id}/stacks", status_code=status.HTTP_204_NO_CONTENT)
+async def report_stacks(
+    member_id: MemberId, body: StacksReport, worker: WorkerDep, app: AppDep, member_key: MemberKeyDep = None
+) -> None:
+    """Tells where a member stands, as a heartbeat's answer asked."""
+    await app.database.write(
+        lambda session: record_standing(session, worker.host_id, member_id, body, key=member_key, now=app.clock.now())
+    )
+
+
+@workers_router.post("/members/{member_id}/end")
+async def end_member(
+    member_id: MemberId, body: MemberEnd, worker: WorkerDep, app: AppDep, member_key: MemberKeyDep = None
+) -> MemberAck:
+    """Reports how a member ended; its telemetry may still follow up to `last_seq`."""
+    taken = await app.database.write(
+        lambda session: finish.end_member(session, worker.host_id, member_id, body, key=member_key, now=app.clock.now())
+    )
+    if taken.fenced is not None:
+        raise taken.fenced
+    return taken.ack
+
+
+@workers_router.post("/probes", status_code=status.HTTP_204_NO_CONTENT)
+async def report_device_checks(body: DeviceCheckReports, worker: WorkerDep, app: AppDep) -> None:
+    """Tells what checks of quarantined devices found; the server decides which are free."""
+    await app.database.write(
+        lambda session: device_checks.record_device_checks(session, worker.host_id, body, now=app.clock.now())
+    )
+
+
+@workers_router.post("/checkpoints")
+async def expire_checkpoints(body: StoredRuns, worker: WorkerDep, app: AppDep) -> ExpiredRuns:
+    """Says of which runs a worker need keep no checkpoint any more; nobody can resume from those from now on."""
+    ended_before = app.clock.now() - app.settings.checkpoint_days * _DAY_US
+    return await app.database.write(
+        lambda session: checkpoints.expire_checkpoints(session, worker.host_id, body, ended_before=ended_before)
+    )
+
+
+@workers_router.post("/plans/{plan_id}/report")
+async def report_plan(plan_id: PlanId, body: PlanReport, worker: WorkerDep, app: AppDep) -> PlanTaken:
+    """Takes what a probe found for a plan; a plan that has its answer already keeps it."""
+    now = app.clock.now()
+    return await app.database.write(
+        lambda session: probes.record_plan_report(
+            session, worker.host_id, plan_id, body, SchedulingTerms.of(app.settings).silent_since(now), now=now
+        )
+    )
+
+
+Direct = Annotated[bool, Query(description="Whether the answer may be the address of it in an object store.")]
+
+
+@workers_router.get("/bundles/{sha256}", response_class=FileResponse, response_model=None)
+async def fetch_bundle(
+    sha256: Sha256, worker: WorkerDep, app: AppDep, direct: Direct = False
+) -> FileResponse | RedirectResponse:
+    """The zip of a program that a run of this host's project uses, or 307 to where in an object store it is."""
+    location = await app.database.read(lambda session: bundles.location_for_host(session, worker.host_id, sha256))
+    address = await app.blobs.address(location) if direct else None
+    if address is not None:
+        return RedirectResponse(address.url, headers={"Cache-Control": "no-store"})
+    held = AsyncExitStack()
+    path = await held.enter_async_context(app.blobs.local(location))
+    return FileResponse(path, media_type="application/zip", background=BackgroundTask(held.aclose))

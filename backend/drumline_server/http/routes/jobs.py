@@ -1,26 +1,41 @@
-"""`/jobs`: names and their versions."""
+"""What is submitted: `/jobs`, names and their versions; `/bundles`, uploading programs and looking into them;
+`/batches`, and the two ways to make one, `/runs:batch` and `/runs:sweep`.
+"""
 
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
 from typing import Annotated
 
-from fastapi import Path, Query
+from fastapi import Body, Depends, Path, Query, Request, Response, status
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
+from drumline.contracts.base import Text
+from drumline.contracts.ids import BatchId, Sha256
 from drumline.contracts.spec import JobName
+from drumline.contracts.sweeps import BatchSubmit, SweepSubmit
+from drumline_server.base.callers import Principal
+from drumline_server.base.errors import InvalidRequestError
 from drumline_server.http.dependencies import (
     DEFAULT_PAGE,
     LARGE,
     AppDep,
     Contains,
     CursorText,
+    Key,
     KnownQuery,
     Limit,
     ReaderDep,
     SubmitterDep,
     api_router,
 )
-from drumline_server.services import bundles, jobs
+from drumline_server.http.json_bodies import cut, in_pieces
+from drumline_server.http.request_context import AppState
+from drumline_server.lifecycle.cancel import cancel_part
+from drumline_server.services import batches, bundles, cancel, jobs
 from drumline_server.services.jobs import changed_fields
+from drumline_server.services.submit_batch import BatchSubmission, Begun, begin, make_runs, prepare, queue_part
 
 router = api_router("/jobs", tags=["jobs"])
 Number = Annotated[int, Path(ge=1, lt=2**31)]
@@ -111,3 +126,221 @@ async def roll_back(name: JobName, body: api.RollbackRequest, principal: Submitt
             session, principal.project_id, name, body.version, by=principal.ref, now=app.clock.now()
         )
     )
+
+
+bundles_router = api_router("/bundles", tags=["bundles"])
+Filename = Annotated[
+    str, Query(max_length=200, description="Name of the file, where the body is one Python file: `digits.py`.")
+]
+_UPLOAD = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/zip": {"schema": {"type": "string", "format": "binary"}},
+            "text/x-python": {"schema": {"type": "string"}},
+        },
+    }
+}
+
+
+@bundles_router.post("", status_code=status.HTTP_201_CREATED, openapi_extra=_UPLOAD)
+async def upload_bundle(
+    *, request: Request, principal: SubmitterDep, app: AppDep, filename: Filename = "program.py"
+) -> api.Bundle:
+    """Stores a program: a zip, or one Python file. The same content gives the same bundle."""
+    upload = bundles.Upload(
+        request.headers.get("content-type", ""), filename, request.stream(), app.settings.bundle_bytes
+    )
+    async with app.shares.turn(request.scope, "upload"):
+        return await bundles.receive(_bundles_of(app, principal), upload, principal.counts_for)
+
+
+def _bundles_of(app: AppState, principal: Principal) -> bundles.ProjectBundles:
+    return bundles.ProjectBundles(
+        app.database,
+        app.blobs,
+        app.reading,
+        principal.project_id,
+        app.settings.project_bundle_bytes,
+        principal.ref,
+        app.clock,
+    )
+
+
+_PIECE = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+Offset = Annotated[int, Query(ge=0, lt=2**40, description="Where the piece begins in the bundle, in bytes.")]
+Size = Annotated[int, Query(ge=1, lt=2**40, description="Of the whole bundle, a zip, in bytes.")]
+
+
+@bundles_router.get("/{sha256}/upload")
+async def get_upload(sha256: Sha256, principal: SubmitterDep, app: AppDep) -> api.BundleUpload:
+    """How far a program has come that is sent piece by piece by this token; whole, if the project has it."""
+    return await bundles.show_upload(_bundles_of(app, principal), sha256, principal.counts_for)
+
+
+@bundles_router.patch("/{sha256}/upload", openapi_extra=_PIECE)
+async def continue_upload(
+    *, sha256: Sha256, request: Request, principal: SubmitterDep, app: AppDep, offset: Offset, size: Size
+) -> api.BundleUpload:
+    """Takes a zip from byte `offset` on. What came of a request that was cut off is kept for a day."""
+    limit_bytes = app.settings.bundle_bytes
+    if size > limit_bytes:
+        raise bundles.too_large(limit_bytes)
+    piece = bundles.Piece(sha256, offset, size, request.stream())
+    async with app.shares.turn(request.scope, "upload"):
+        return await bundles.receive_piece(_bundles_of(app, principal), piece, principal.counts_for)
+
+
+@bundles_router.post("/{sha256}/upload/address")
+async def get_piece_address(
+    sha256: Sha256, principal: SubmitterDep, app: AppDep, offset: Offset, size: Size
+) -> api.PieceAddress:
+    """Where in the object store the zip is to be sent from byte `offset` on, where `by_address` says so.
+
+    Once all of it is there, `PATCH` with an empty body and `offset` equal to `size` stores the bundle.
+    """
+    if size > app.settings.bundle_bytes:
+        raise bundles.too_large(app.settings.bundle_bytes)
+    if offset >= size:
+        raise InvalidRequestError("offset", f"{offset} is not below the size, {size}")
+    project = _bundles_of(app, principal)
+    return await bundles.find_piece_address(project, sha256, offset, size, principal.counts_for)
+
+
+@bundles_router.get("/{sha256}")
+async def get_bundle(sha256: Sha256, principal: ReaderDep, app: AppDep) -> api.Bundle:
+    """A stored program with its entrypoints."""
+    return await bundles.show_bundle(app.database, principal.project_id, sha256, now=app.clock.now())
+
+
+@bundles_router.get("/{sha256}/source", response_model=api.BundleSource, dependencies=[LARGE])
+async def get_bundle_source(sha256: Sha256, principal: ReaderDep, app: AppDep) -> Response:
+    """The text files of a program, for reading and for submitting it again with changes."""
+    location = await app.database.read(lambda session: bundles.locate_bundle(session, principal.project_id, sha256))
+    source = await bundles.read_source(app.blobs, app.reading, location, principal.counts_for)
+    return cut(source, "application/json")
+
+
+MAX_ROWS = 1_000
+"""On one page of a table of outcomes."""
+batches_router = api_router(tags=["batches"])
+
+Sort = Annotated[
+    Text,
+    Query(
+        max_length=250,
+        description="`index`, `state`, `duration`, `parameters.NAME` or `metrics.NAME`, descending with `-` before it; "
+        "`best.NAME` begins with the best.",
+    ),
+]
+Rows = Annotated[int, Query(ge=1, le=MAX_ROWS, description="Rows on the page.")]
+
+
+async def turn(request: Request, app: AppDep) -> AsyncIterator[None]:
+    """One batch of a token is queued after the other: each takes the writer of the database for a while."""
+    async with app.shares.turn(request.scope, "batch"):
+        yield
+
+
+@batches_router.post("/runs:batch", status_code=status.HTTP_201_CREATED, dependencies=[Depends(turn)])
+async def submit_batch(
+    *, body: BatchSubmit, key: Key, principal: SubmitterDep, app: AppDep, response: Response
+) -> api.SubmittedBatch:
+    """Submits up to 10 000 runs at once: if one is refused none is queued. A refusal names each run and field."""
+    return await _submit(body, key, principal, app, response)
+
+
+@batches_router.post("/runs:sweep", status_code=status.HTTP_201_CREATED, dependencies=[Depends(turn)])
+async def submit_sweep(
+    *, body: SweepSubmit, key: Key, principal: SubmitterDep, app: AppDep, response: Response
+) -> api.SubmittedBatch:
+    """Submits one run many times with different parameters: a grid, a list of points, or points drawn at random."""
+    return await _submit(body, key, principal, app, response)
+
+
+@batches_router.get("/batches", response_model=api.Page[api.Batch])
+async def list_batches(
+    principal: ReaderDep,
+    _: KnownQuery,
+    app: AppDep,
+    q: Contains = "",
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_PAGE,
+) -> Response:
+    """The project's batches with the states of their runs, newest first."""
+    page = await app.database.read(
+        lambda session: batches.list_batches(session, principal.project_id, cursor=cursor, limit=limit, contains=q)
+    )
+    return in_pieces(page, "items")
+
+
+@batches_router.get("/batches/{batch_id}")
+async def get_batch(batch_id: BatchId, principal: ReaderDep, app: AppDep) -> api.Batch:
+    """One batch. Its runs are `GET /runs?batch=`."""
+    return await app.database.read(lambda session: batches.get_batch(session, principal.project_id, batch_id))
+
+
+@batches_router.post("/batches/{batch_id}:cancel", status_code=status.HTTP_202_ACCEPTED)
+async def cancel_batch(
+    batch_id: BatchId, principal: SubmitterDep, app: AppDep, body: Annotated[api.CancelRequest | None, Body()] = None
+) -> api.Batch:
+    """Asks every run of the batch that has not ended to stop, those that wait first; no more of it are queued.
+
+    It answers at once: `cancel.left` tells how many runs are still to be asked.
+    """
+    grace_s = (body or api.CancelRequest()).grace_s
+    request = cancel.BatchCancellation(principal.project_id, batch_id, principal.ref, grace_s)
+    await app.database.write(lambda session: cancel.cancel_batch(session, request, now=app.clock.now()))
+    await app.database.write(lambda session: cancel_part(session, batch_id, now=app.clock.now()))
+    return await app.database.read(lambda session: batches.get_batch(session, principal.project_id, batch_id))
+
+
+@batches_router.get("/batches/{batch_id}/outcomes", response_model=api.Outcomes, dependencies=[LARGE])
+async def list_outcomes(
+    *,
+    batch_id: BatchId,
+    principal: ReaderDep,
+    _: KnownQuery,
+    app: AppDep,
+    sort: Sort = "index",
+    cursor: CursorText = None,
+    limit: Rows = DEFAULT_PAGE,
+) -> Response:
+    """What came of the batch: a row for each run with its parameters, state and the numbers of its result."""
+    page = await app.database.read(
+        lambda session: batches.outcomes_page(
+            session, principal.project_id, batch_id, sort=sort, cursor=cursor, limit=limit
+        )
+    )
+    return in_pieces(page, "items")
+
+
+@batches_router.get("/batches/{batch_id}/outcomes.csv", response_class=Response, dependencies=[LARGE])
+async def export_outcomes(batch_id: BatchId, principal: ReaderDep, app: AppDep, sort: Sort = "index") -> Response:
+    """The whole table of outcomes as CSV."""
+    text = await app.database.read(
+        lambda session: batches.outcomes_csv(session, principal.project_id, batch_id, sort=sort)
+    )
+    headers = {"Content-Disposition": f'attachment; filename="{batch_id}.csv"'}
+    return cut(text.encode(), "text/csv; charset=utf-8", headers)
+
+
+async def _submit(
+    body: BatchSubmit | SweepSubmit, key: str, principal: Principal, app: AppState, response: Response
+) -> api.SubmittedBatch:
+    runs = await asyncio.to_thread(make_runs, body)  # without a reader of the database, which others wait for
+    request = BatchSubmission(principal.project_id, principal.ref, key, body, principal.key, runs)
+    prepared = await app.database.read(lambda session: prepare(session, request, now=app.clock.now()))
+    most = app.settings.waiting_runs
+    answer = await app.database.write(lambda session: begin(session, prepared, most_waiting=most, now=app.clock.now()))
+    while isinstance(answer, Begun):
+        next_part = partial(queue_part, begun=answer, most_waiting=most, now=app.clock.now())
+        answer = await app.database.write(next_part)
+    if answer.replayed:
+        response.headers["Idempotency-Replayed"] = "true"
+    return answer.submitted

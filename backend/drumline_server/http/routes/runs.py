@@ -1,18 +1,25 @@
-"""`/runs`: submitting, listing, one run, cancelling, deleting, its attempts and events."""
+"""`/runs`: submitting, listing, one run, cancelling, deleting, its attempts and events. Beside it counts, groups,
+fields and saved views of lists, changes of many runs, how long runs are kept; and `/plan`: what a run would do, and
+a run beside its plan.
+"""
 
 from typing import Annotated
 
-from fastapi import Body, Query, Response, status
+from fastapi import Body, Header, Path, Query, Response, status
 
 from drumline.contracts import api
+from drumline.contracts.api.run_lists import ViewName
 from drumline.contracts.base import Text
-from drumline.contracts.ids import BatchId, RunId
+from drumline.contracts.ids import BatchId, BulkChangeId, PlanId, RunId
+from drumline.contracts.plans import PlanRequest
 from drumline.contracts.spec import JobName, RunSubmit
 from drumline.contracts.stacks import RunStacks
 from drumline.contracts.states import RunState
 from drumline_server.http.dependencies import (
     DEFAULT_PAGE,
+    AdminDep,
     AppDep,
+    Contains,
     CursorText,
     Key,
     KnownQuery,
@@ -21,10 +28,12 @@ from drumline_server.http.dependencies import (
     SubmitterDep,
     api_router,
 )
+from drumline_server.lifecycle import deletion
 from drumline_server.scheduling.snapshot import SchedulingTerms
-from drumline_server.services import cancel, marks, runs, submit
+from drumline_server.services import cancel, marks, plan_comparison, plans, run_matching, runs, submit
 from drumline_server.services.checking import require_storable
-from drumline_server.services.run_lists import ListQuery
+from drumline_server.services.run_lists import ListQuery, RunList
+from drumline_server.services.submit import Submission
 from drumline_server.storage.runs import RunFilters
 
 router = api_router("/runs", tags=["runs"])
@@ -208,4 +217,149 @@ async def list_events(
     """The events of a run in order, those after the event number `after`. `next` is the next `after`."""
     return await app.database.read(
         lambda session: runs.list_events(session, principal.project_id, run_id, after=after, limit=limit, kinds=kinds)
+    )
+
+
+lists_router = api_router(tags=["runs"])
+
+By = Annotated[Text, Query(min_length=1, max_length=api.MAX_FIELD_NAME, description="The field to group by.")]
+MostNames = Annotated[int, Query(ge=1, le=200)]
+MostGroups = Annotated[int, Query(ge=1, le=200)]
+View = Annotated[ViewName, Path(max_length=80)]
+
+
+@lists_router.get("/runs:count")
+async def count_runs(
+    principal: ReaderDep, _: KnownQuery, app: AppDep, where: Where = "", archived: Archived = False
+) -> api.RunCount:
+    """How many runs match a filter."""
+    query = ListQuery(principal.project_id, where=where, with_archived=archived, now=app.clock.now())
+    return await app.database.read(lambda session: api.RunCount(matching=RunList(session, query).count()))
+
+
+@lists_router.get("/runs:groups")
+async def group_runs(
+    *,
+    principal: ReaderDep,
+    _: KnownQuery,
+    app: AppDep,
+    by: By,
+    where: Where = "",
+    archived: Archived = False,
+    limit: MostGroups = 50,
+) -> api.RunGroups:
+    """The largest groups of the matching runs by the value of a field."""
+    query = ListQuery(principal.project_id, where=where, with_archived=archived, now=app.clock.now())
+    return await app.database.read(lambda session: RunList(session, query).groups(by, limit))
+
+
+@lists_router.get("/runs:fields")
+async def list_run_fields(
+    principal: ReaderDep, _: KnownQuery, app: AppDep, q: Contains = "", limit: MostNames = 50
+) -> api.RunFields:
+    """Names that the project's runs can be sorted and filtered by."""
+    return await app.database.read(lambda session: run_matching.find_names(session, principal.project_id, q, limit))
+
+
+@lists_router.post("/runs:change", status_code=status.HTTP_202_ACCEPTED)
+async def change_runs(body: api.BulkRequest, principal: SubmitterDep, app: AppDep) -> api.BulkChange:
+    """Cancels, archives, stars, labels, notes or deletes many runs, a part at a time; `GET /bulk-changes/{id}` says how
+    far it is.
+    """
+    return await app.database.write(
+        lambda session: marks.begin_bulk(session, principal.project_id, body, by=principal.ref, now=app.clock.now())
+    )
+
+
+@lists_router.get("/bulk-changes/{bulk_id}")
+async def get_bulk_change(bulk_id: BulkChangeId, principal: ReaderDep, app: AppDep) -> api.BulkChange:
+    """A change of many runs, and how far it is."""
+    return await app.database.read(lambda session: marks.get_bulk(session, principal.project_id, bulk_id))
+
+
+@lists_router.get("/retention")
+async def get_retention(principal: ReaderDep, app: AppDep) -> api.Retention:
+    """How long the project keeps ended runs, and how much telemetry of them."""
+    return await app.database.read(lambda session: deletion.get_retention(session, principal.project_id))
+
+
+@lists_router.put("/retention")
+async def set_retention(body: api.RetentionChange, principal: AdminDep, app: AppDep) -> api.Retention:
+    """Has the project keep ended runs so long from now on; what is beyond is deleted in the background."""
+    return await app.database.write(
+        lambda session: deletion.set_retention(
+            session, principal.project_id, body, by=principal.ref, now=app.clock.now()
+        )
+    )
+
+
+@lists_router.get("/run-views")
+async def list_run_views(principal: ReaderDep, app: AppDep) -> api.Page[api.RunView]:
+    """The project's saved views of the list of runs, by name; always one page."""
+    return await app.database.read(lambda session: marks.list_views(session, principal.project_id))
+
+
+@lists_router.put("/run-views/{name}")
+async def save_run_view(name: View, body: api.RunListView, principal: SubmitterDep, app: AppDep) -> api.RunView:
+    """Saves a view under its name, in place of one that had it."""
+    return await app.database.write(
+        lambda session: marks.save_view(
+            session, principal.project_id, name, body, by=principal.ref, now=app.clock.now()
+        )
+    )
+
+
+@lists_router.delete("/run-views/{name}", status_code=status.HTTP_204_NO_CONTENT)
+async def delete_run_view(name: View, principal: SubmitterDep, app: AppDep) -> Response:
+    """Forgets a saved view."""
+    await app.database.write(
+        lambda session: marks.delete_view(session, principal.project_id, name, by=principal.ref, now=app.clock.now())
+    )
+    return Response(status_code=status.HTTP_204_NO_CONTENT)
+
+
+plans_router = api_router(tags=["plan"])
+
+PlanKey = Annotated[
+    str,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        pattern=r"^[\x21-\x7e]+$",
+        description="Names this request: the same key and body give the same plan, however often it is sent.",
+    ),
+]
+
+
+@plans_router.post("/plan", status_code=status.HTTP_201_CREATED)
+async def make_plan(*, body: PlanRequest, key: PlanKey, principal: SubmitterDep, app: AppDep) -> api.Plan:
+    """Says what a run would do, and runs nothing: its placement at once, the rest when a worker has probed it."""
+    now = app.clock.now()
+    submission = Submission(principal.project_id, principal.ref, key, body.run, principal.key)
+    order = plans.PlanSubmission(submission, body, SchedulingTerms.of(app.settings))
+    return await plans.plan_run(app.database, order, now=now)
+
+
+@plans_router.get("/plan/{plan_id}")
+async def get_plan(plan_id: PlanId, principal: ReaderDep, app: AppDep) -> api.Plan:
+    """A plan as far as it is known. Ask again while its probe is `waiting` or `running`."""
+    return await app.database.read(
+        lambda session: plans.get_plan(session, principal.project_id, plan_id, now=app.clock.now())
+    )
+
+
+@plans_router.post("/plan/{plan_id}:cancel", status_code=status.HTTP_202_ACCEPTED)
+async def cancel_plan(plan_id: PlanId, principal: SubmitterDep, app: AppDep) -> api.Plan:
+    """Ends the probe of a plan that nobody waits for any more."""
+    return await app.database.write(
+        lambda session: plans.cancel_plan(session, principal.project_id, plan_id, now=app.clock.now())
+    )
+
+
+@plans_router.get("/runs/{run_id}/plan")
+async def compare_plan(run_id: RunId, principal: ReaderDep, app: AppDep) -> api.PlanComparison:
+    """What was planned for a run, beside what it recorded. Not found for a run without a plan."""
+    return await app.database.read(
+        lambda session: plan_comparison.compare(session, principal.project_id, run_id, now=app.clock.now())
     )
