@@ -15,11 +15,11 @@ from drumline.contracts.base import to_micros
 from drumline.contracts.states import ATTEMPT_TRANSITIONS, AttemptState
 from drumline.contracts.worker_api import Register
 from drumline_server.lifecycle import (
-    claim,
     deadlines,
     finish,
     guard,
     heartbeat,
+    members,
     registration,
     release,
     retries,
@@ -266,7 +266,7 @@ MUTANTS = (
     _off(
         "any_incarnation",
         "P7: only the newest incarnation is heard",
-        *((module, "require_incarnation", _any_incarnation) for module in (claim, finish, heartbeat, ingest)),
+        *((module, "require_incarnation", _any_incarnation) for module in (members, finish, heartbeat, ingest)),
     ),
     _off(
         "move_taken_for_restart",
@@ -281,7 +281,7 @@ MUTANTS = (
     _off(
         "left_behind_taken_over",
         "P7: what a move left behind is nobody's",
-        *((module, "require_same_incarnation", _nothing) for module in (claim, finish, ingest)),
+        *((module, "require_same_incarnation", _nothing) for module in (members, finish, ingest)),
     ),
     _off(
         "cancels_not_delivered",

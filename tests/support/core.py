@@ -33,17 +33,17 @@ from drumline.contracts.worker_api import (
     Registered,
     UnsentTelemetry,
 )
-from drumline_server.lifecycle import claim as claim_lifecycle
 from drumline_server.lifecycle import finish, heartbeat, registration
-from drumline_server.lifecycle.cancel import batches_to_cancel, cancel_part
+from drumline_server.lifecycle import members as claim_lifecycle
 from drumline_server.lifecycle.deadlines import Deadlines, overdue_actions
-from drumline_server.lifecycle.device_checks import record_device_checks
+from drumline_server.lifecycle.probes import record_device_checks
+from drumline_server.lifecycle.run_changes import batches_to_cancel, cancel_part
 from drumline_server.scheduling.capacity import capacities
 from drumline_server.scheduling.dispatch import schedule
 from drumline_server.scheduling.placement import Ageing
 from drumline_server.scheduling.snapshot import SchedulingTerms
 from drumline_server.services import bundles, fleet, jobs
-from drumline_server.services import cancel as cancel_service
+from drumline_server.services import run_changes as cancel_service
 from drumline_server.services import submit as submit_service
 from drumline_server.services.checking import Checked, check_feasible
 from drumline_server.services.runs import get_run, list_attempts, list_events, list_runs

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline_server.lifecycle.deletion import deleted_runs, erase_part, pointing_at
-from drumline_server.services import marks
+from drumline_server.services import run_changes
 from drumline_server.storage.models import Member, Run
 from support.core import TESTER, Core, Worker
 from support.run_lists import spread_fields
@@ -55,7 +55,7 @@ def ended_run(core: Core, worker: Worker, **changes: Any) -> str:
 def delete(core: Core, run_id: str, why: str = "") -> api.DeletedRun:
     """Deletes a run, in the name of the tester."""
     return core.write(
-        lambda session: marks.delete_run(session, core.project_id, run_id, why, by=TESTER, now=core.clock.now())
+        lambda session: run_changes.delete_run(session, core.project_id, run_id, why, by=TESTER, now=core.clock.now())
     )
 
 

@@ -4,8 +4,8 @@ from functools import partial
 from typing import Any
 
 from drumline.contracts import api
-from drumline_server.lifecycle.marks import bulk_part, open_bulks
-from drumline_server.services import marks
+from drumline_server.lifecycle.run_changes import bulk_part, open_bulks
+from drumline_server.services import run_changes
 from drumline_server.storage import fields
 from support.core import TESTER, Core
 
@@ -30,5 +30,5 @@ def mark(core: Core, run_id: str, **change: Any) -> api.Run:  # Any: fields of R
     """Changes what people add to a run."""
     patch = api.RunPatch.model_validate(change)
     return core.write(
-        lambda session: marks.patch(session, core.project_id, run_id, patch, by=TESTER, now=core.clock.now())
+        lambda session: run_changes.patch(session, core.project_id, run_id, patch, by=TESTER, now=core.clock.now())
     )

@@ -1,21 +1,25 @@
 """Which bundles are kept, and how the others go: marked once nothing names them, swept after a grace period.
 
-A bundle is named by a version of a job that has a run or is the job's current one; a recent plan keeps it too.
-A mark is no more than a time since when nothing was seen to name it: what names it is looked up again, with the row
-locked, before the row is deleted. A submission takes the mark away, an upload or a look at the bundle renews it, each
-by an UPDATE of the same row: of it and a sweep at the same moment one comes first, and the other sees that. Bytes are
-removed after their row. Where a server dies between the two, they are strays, which a later round removes.
+A bundle is named by a version of a job that has a run or is the job's current one; a recent plan keeps it too. A mark
+is no more than a time since when nothing was seen to name it: what names it is looked up again, with the row locked,
+before the row is deleted. A submission takes the mark away, an upload or a look at the bundle renews it, each by an
+UPDATE of the same row: of it and a sweep at the same moment one comes first, and the other sees that. Bytes are removed
+after their row. Where a server dies between the two, they are strays, which a later round removes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from sqlalchemy import ColumnElement, Text, exists, or_, select, tuple_, type_coerce, update
 from sqlalchemy.orm import Session
 
 from drumline_server.base.errors import NotFoundError
+from drumline_server.base.settings import Clock, Settings
 from drumline_server.storage import blobs
 from drumline_server.storage.blob_files import is_note
+from drumline_server.storage.blobs import open_store
+from drumline_server.storage.database import Database
 from drumline_server.storage.models import Bundle, Job, JobVersion, Plan, Run
 from drumline_server.storage.runs import KEPT_US
 
@@ -150,3 +154,51 @@ def strays(session: Session, old: Mapping[str, Sequence[str]]) -> list[str]:
         for location in locations
         if (digest not in named if is_note(location) else location not in named.get(digest, ()))
     ]
+
+
+_DAY_US = 86_400 * 1_000_000
+"""Files that are younger may be named by an upload that is under way."""
+
+
+class BundleSweep:
+    """Marks bundles that nothing names, deletes those whose grace period is over, and removes files that no row names.
+
+    Each transaction is short, and between two of them others write. Files are listed a folder at a time.
+    """
+
+    def __init__(self, database: Database, settings: Settings, clock: Clock, guard: Callable[[Session], None]) -> None:
+        """`guard` is called in each transaction, and raises where another server sweeps now."""
+        self._database = database
+        self._blobs = open_store(settings)
+        self._grace_us = settings.bundle_grace_days * _DAY_US
+        self._clock = clock
+        self._guard = guard
+
+    async def round(self) -> None:
+        """Looks at all bundles, and at all files that are older than a day."""
+        after: Key | None = FIRST
+        while after is not None:
+            found = await self._database.read(partial(find_unnamed, after=after))
+            if found.unnamed:
+                await self._database.write(partial(self._mark, unnamed=found.unnamed))
+            after = found.border
+        while (swept := await self._database.write(self._sweep)).looked_at:
+            await self._remove(swept.locations)
+        before_us = self._clock.now() - _DAY_US
+        await self._blobs.remove_old_incoming(before_us)
+        for folder in await self._blobs.folders():
+            old = await self._blobs.old_files(folder, before_us)
+            if old:
+                await self._remove(await self._database.read(partial(strays, old=old)))
+
+    def _mark(self, session: Session, unnamed: Sequence[Key]) -> None:
+        self._guard(session)
+        mark_unnamed(session, unnamed, now=self._clock.now())
+
+    def _sweep(self, session: Session) -> Swept:
+        self._guard(session)
+        return sweep_part(session, grace_period_us=self._grace_us, now=self._clock.now())
+
+    async def _remove(self, locations: Sequence[str]) -> None:
+        for location in locations:
+            await self._blobs.remove(location)

@@ -26,7 +26,6 @@ from drumline.contracts.worker_api import (
     UnsentTelemetry,
 )
 from drumline_server.lifecycle import probes
-from drumline_server.lifecycle.device_checks import due_device_checks
 from drumline_server.lifecycle.finish import mark_gang_hung
 from drumline_server.lifecycle.guard import (
     is_from_the_future,
@@ -36,7 +35,7 @@ from drumline_server.lifecycle.guard import (
     require_incarnation,
     require_key,
 )
-from drumline_server.lifecycle.probes import has_active_probe
+from drumline_server.lifecycle.probes import due_device_checks, has_active_probe
 from drumline_server.storage.group_commit import BatchingExecutor
 from drumline_server.storage.history import record_event
 from drumline_server.storage.models import Attempt, Device, Host, Member, Run, table_of

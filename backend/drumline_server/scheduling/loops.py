@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from drumline_server.base.errors import DatabaseUnavailableError, LeadershipLostError
 from drumline_server.base.settings import Clock, Settings
 from drumline_server.lifecycle.alerts import forget_deliveries
-from drumline_server.lifecycle.cancel import batches_to_cancel, cancel_part
+from drumline_server.lifecycle.bundles import BundleSweep
 from drumline_server.lifecycle.checkpoints import forget_deleted as forget_deleted_checkpoints
 from drumline_server.lifecycle.deadlines import Deadlines, OverdueAction, longest_takeover_s, overdue_actions
 from drumline_server.lifecycle.deletion import (
@@ -34,8 +34,7 @@ from drumline_server.lifecycle.deletion import (
     unmeasured_runs,
 )
 from drumline_server.lifecycle.guard import clamp_timestamps
-from drumline_server.lifecycle.marks import bulk_part, open_bulks
-from drumline_server.scheduling.bundle_sweep import BundleSweep
+from drumline_server.lifecycle.run_changes import batches_to_cancel, bulk_part, cancel_part, open_bulks
 from drumline_server.scheduling.dispatch import schedule
 from drumline_server.scheduling.leadership import (
     Leadership,
@@ -108,7 +107,7 @@ def start_loops(database: Database, settings: Settings, clock: Clock) -> Loops:
 
     stalls = Stalls()
     posts = WebhookPosts(database, settings, clock, leadership, triggers[WEBHOOKS].wake)
-    sweep = BundleSweep(database, settings, clock, leadership)
+    sweep = BundleSweep(database, settings, clock, leadership.guard)
     deadline_loop = DeadlineLoop(database, settings, clock, leadership, stalls)
     every_s = settings.schedule_every_s
     rounds = [

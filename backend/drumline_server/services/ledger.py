@@ -13,7 +13,7 @@ from drumline.contracts.base import from_micros
 from drumline.contracts.spent import GROUPS, SENTENCES, Spent
 from drumline_server.base.callers import decode_cursor, encode_cursor
 from drumline_server.base.settings import Settings
-from drumline_server.lifecycle.ledger import Amount, Place, read_account
+from drumline_server.lifecycle.transitions import Amount, Place, read_account
 from drumline_server.storage.models import Host, LedgerEntry, Project
 from drumline_server.storage.runs import hosts_by_id, require_run
 

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.spent import Spent
 from drumline_server.base.callers import decode_cursor, encode_cursor
-from drumline_server.lifecycle.ledger import name_rest, name_wait, waits_of
+from drumline_server.lifecycle.transitions import name_rest, name_wait, waits_of
 from drumline_server.storage.models import Attempt, Host, Member, Run, Stretch
 from drumline_server.storage.runs import hosts_by_id, require_run
 

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.events import ArrivalsEvent
 from drumline_server.base.callers import decode_cursor, encode_cursor
-from drumline_server.lifecycle.status_events import TelemetryWrite
+from drumline_server.lifecycle.members import TelemetryWrite
 from drumline_server.storage.models import ArrivalRecord, Attempt, Host, Member, PlacementRecord, Run
 from drumline_server.storage.runs import members_of, require_run, the_attempt
 

@@ -9,7 +9,7 @@ from drumline.contracts import api
 from drumline.contracts.base import from_micros
 from drumline.contracts.events import GapEvent, MetricsEvent, _Event
 from drumline_server.base.callers import decode_cursor, page_of
-from drumline_server.lifecycle.status_events import TelemetryWrite
+from drumline_server.lifecycle.members import TelemetryWrite
 from drumline_server.storage import runs
 from drumline_server.storage.history import IN_METRICS, Loss, record_gap
 from drumline_server.storage.models import Gap

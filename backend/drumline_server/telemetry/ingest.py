@@ -18,7 +18,7 @@ from drumline.contracts.events import (
 )
 from drumline.contracts.states import TERMINAL_ATTEMPT, MemberState
 from drumline_server.base.errors import FencedError, InvalidRequestError
-from drumline_server.lifecycle import checkpoints, status_events
+from drumline_server.lifecycle import checkpoints, members
 from drumline_server.lifecycle.finish import reconcile_attempt
 from drumline_server.lifecycle.guard import (
     acknowledge,
@@ -29,7 +29,7 @@ from drumline_server.lifecycle.guard import (
     require_key,
     require_same_incarnation,
 )
-from drumline_server.lifecycle.status_events import TelemetryWrite
+from drumline_server.lifecycle.members import TelemetryWrite
 from drumline_server.storage.models import PlacementRecord, VariableRecord
 from drumline_server.storage.models.base import insert_or_ignore
 from drumline_server.telemetry import arrivals, gaps, logs, media, metric_rows, non_finite, profiles, reductions, times
@@ -105,7 +105,7 @@ def store_variables(write: TelemetryWrite, events: Sequence[VariableEvent]) -> N
 Store = Callable[[TelemetryWrite, Sequence[Any]], None]  # Any: events of the one kind that the function is for
 
 _STORES: dict[str, Store] = {
-    "state": status_events.apply_status_events,
+    "state": members.apply_status_events,
     "placement": store_placement,
     "variable": store_variables,
     "log": logs.store_logs,
@@ -117,8 +117,8 @@ _STORES: dict[str, Store] = {
     "non_finite": non_finite.store_non_finite,
     "checkpoint": store_checkpoints,
     "restored": store_restore,
-    "progress": status_events.apply_progress,
-    "result": status_events.apply_result,
+    "progress": members.apply_progress,
+    "result": members.apply_result,
     "arrivals": arrivals.store_arrivals,
     "time": times.store_times,
 }

@@ -12,7 +12,7 @@ from drumline.contracts import api
 from drumline.contracts.base import to_micros
 from drumline.contracts.events import LogEvent
 from drumline.contracts.states import TERMINAL_ATTEMPT
-from drumline_server.lifecycle.status_events import TelemetryWrite
+from drumline_server.lifecycle.members import TelemetryWrite
 from drumline_server.storage import runs
 from drumline_server.storage.database import Database
 from drumline_server.storage.history import GAP, UNKNOWN_GAP, ends_with_line, record_lost_chunk

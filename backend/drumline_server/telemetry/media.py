@@ -26,7 +26,7 @@ from drumline.contracts.media import (
 )
 from drumline_server.base.callers import decode_cursor, page_of
 from drumline_server.base.errors import NotFoundError
-from drumline_server.lifecycle.status_events import TelemetryWrite
+from drumline_server.lifecycle.members import TelemetryWrite
 from drumline_server.storage import runs
 from drumline_server.storage.fields import put_fields, read_summary, summary_fields
 from drumline_server.storage.history import Loss, record_gap

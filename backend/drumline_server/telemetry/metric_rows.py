@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts.events import MetricsEvent
 from drumline_server.base.errors import InvalidRequestError
-from drumline_server.lifecycle.status_events import TelemetryWrite
+from drumline_server.lifecycle.members import TelemetryWrite
 from drumline_server.storage.fields import note_metrics
 from drumline_server.storage.models import Metric, MetricChunk, MetricPage, table_of
 from drumline_server.storage.models.base import (

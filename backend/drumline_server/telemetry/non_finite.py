@@ -10,7 +10,7 @@ from drumline.contracts import api
 from drumline.contracts.base import to_micros
 from drumline.contracts.events import NonFiniteEvent
 from drumline_server.lifecycle.alerts import record_non_finite
-from drumline_server.lifecycle.status_events import TelemetryWrite
+from drumline_server.lifecycle.members import TelemetryWrite
 from drumline_server.storage import runs
 from drumline_server.storage.models import NonFiniteRecord, Run
 from drumline_server.storage.models.base import insert_or_ignore

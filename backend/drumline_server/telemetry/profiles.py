@@ -15,7 +15,7 @@ from drumline.contracts.ids import new_id
 from drumline.contracts.profiles import MAX_PROFILES, MAX_PROFILES_BYTES, DeviceTime, Lanes
 from drumline_server.base.callers import decode_cursor, page_of
 from drumline_server.base.errors import NotFoundError
-from drumline_server.lifecycle.status_events import TelemetryWrite
+from drumline_server.lifecycle.members import TelemetryWrite
 from drumline_server.storage import runs
 from drumline_server.storage.history import Loss, record_gap
 from drumline_server.storage.models import Profile

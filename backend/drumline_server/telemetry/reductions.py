@@ -18,7 +18,7 @@ from drumline.contracts.events import ReductionEvent
 from drumline.contracts.ids import new_id
 from drumline_server.base.callers import decode_cursor, page_of
 from drumline_server.base.errors import NotFoundError
-from drumline_server.lifecycle.status_events import TelemetryWrite
+from drumline_server.lifecycle.members import TelemetryWrite
 from drumline_server.storage import runs
 from drumline_server.storage.models import Attempt, Reduction, ReductionKind, Run
 from drumline_server.storage.models.base import Columns, insert_or_ignore, insert_or_merge

@@ -6,7 +6,7 @@ from sqlalchemy import func, select
 
 from drumline.contracts.events import TimeEvent
 from drumline.contracts.spent import Spent
-from drumline_server.lifecycle.status_events import TelemetryWrite
+from drumline_server.lifecycle.members import TelemetryWrite
 from drumline_server.storage.models import Attempt, Stretch
 from drumline_server.storage.models.base import insert_or_ignore
 

@@ -12,7 +12,7 @@ from drumline.contracts.states import RunState
 from drumline_server.base.settings import Settings
 from drumline_server.lifecycle.alerts import PostResult, forget_deliveries, settle_delivery
 from drumline_server.services import overview, webhooks
-from drumline_server.services.cancel import Cancellation, cancel
+from drumline_server.services.run_changes import Cancellation, cancel
 from drumline_server.storage.models import WebhookDelivery
 from support.attempts import again
 from support.core import TESTER, Core, Member

@@ -16,7 +16,7 @@ from drumline.contracts import api
 from drumline_server.base.errors import DrumlineError
 from drumline_server.base.settings import Settings
 from drumline_server.lifecycle import bundles as life
-from drumline_server.scheduling.bundle_sweep import BundleSweep
+from drumline_server.lifecycle.bundles import BundleSweep
 from drumline_server.scheduling.leadership import SoleServer
 from drumline_server.services import jobs
 from drumline_server.services.bundles import store_bundle
@@ -41,7 +41,7 @@ PYTHON = {"Content-Type": "text/x-python"}
 def sweep(core: Core, directory: Path) -> None:
     """A round of the leader's loop, with the default grace period."""
     settings = Settings(data_dir=directory)
-    asyncio.run(BundleSweep(core.database, settings, core.clock, SoleServer()).round())
+    asyncio.run(BundleSweep(core.database, settings, core.clock, SoleServer().guard).round())
 
 
 def is_stored(core: Core, sha256: str = BUNDLE) -> bool:

@@ -15,10 +15,10 @@ from drumline import Client
 from drumline.contracts import api
 from drumline_server.base.errors import InvalidRequestError, NotFoundError, RunDeletedError, RunInUseError
 from drumline_server.lifecycle.deletion import Deletion, delete_runs, deleted_runs, erase_part, pointing_at
-from drumline_server.lifecycle.marks import bulk_part, open_bulks
+from drumline_server.lifecycle.run_changes import bulk_part, open_bulks
 from drumline_server.scheduling.leadership import SoleServer
 from drumline_server.scheduling.loops import erase_runs
-from drumline_server.services import marks
+from drumline_server.services import run_changes
 from drumline_server.services.submit import Submission
 from drumline_server.storage.models import Base, LedgerEntry, Run
 from support.checkpoints import expired, save, started
@@ -302,7 +302,7 @@ def test_no_part_of_a_bulk_deletion_takes_the_writer_for_long(core: Core) -> Non
     for run in [core.queue(labels={"n": str(place)}).id for place in range(110)]:
         core.cancel(run)
     asked = api.BulkRequest(action=api.BulkAction(kind="delete"), where="")
-    core.write(lambda session: marks.begin_bulk(session, core.project_id, asked, by=TESTER, now=core.clock.now()))
+    core.write(lambda session: run_changes.begin_bulk(session, core.project_id, asked, by=TESTER, now=core.clock.now()))
     took = []
     while changes := core.read(open_bulks):
 

@@ -7,7 +7,7 @@ from drumline.contracts.reasons import HOST_FAULTS, EndReason
 from drumline.contracts.states import AttemptState, RunState
 from drumline.contracts.worker_api import Claim, Claimed, DeviceCheckReport, MemberHeartbeat, MemberNotice
 from drumline_server.base.errors import FencedError
-from drumline_server.lifecycle import claim as claim_lifecycle
+from drumline_server.lifecycle import members as claim_lifecycle
 from support.checkpoints import save
 from support.core import GANG, Core, Member, Worker, key_of
 

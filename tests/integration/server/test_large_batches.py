@@ -12,8 +12,8 @@ from drumline.contracts import api
 from drumline.contracts.states import RunState
 from drumline.contracts.sweeps import BatchSubmit, GridSweep, SweepSubmit
 from drumline_server.base.errors import CapError, DrumlineError
-from drumline_server.lifecycle.cancel import batches_to_cancel, cancel_part
-from drumline_server.services import batches, cancel, submit_batch
+from drumline_server.lifecycle.run_changes import batches_to_cancel, cancel_part
+from drumline_server.services import batches, run_changes, submit_batch
 from drumline_server.services.submit import room_to_wait
 from support.core import TESTER, Core, submission_body
 from support.edge import EdgeServer, edge_server
@@ -239,8 +239,8 @@ def test_how_many_wait_is_counted_cheaply(core: Core) -> None:
 
 
 def ask_for_cancel(core: Core, batch_id: str, grace_s: float | None = None) -> None:
-    asked = cancel.BatchCancellation(core.project_id, batch_id, TESTER, grace_s)
-    core.write(lambda session: cancel.cancel_batch(session, asked, now=core.clock.now()))
+    asked = run_changes.BatchCancellation(core.project_id, batch_id, TESTER, grace_s)
+    core.write(lambda session: run_changes.cancel_batch(session, asked, now=core.clock.now()))
 
 
 def batch_of(core: Core, batch_id: str) -> api.Batch:

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import select
 
 from drumline.contracts import api
-from drumline_server.services import marks
+from drumline_server.services import run_changes
 from drumline_server.storage.models import Audit
 from support.core import TESTER, Core
 from support.edge import EdgeServer
@@ -96,10 +96,10 @@ def test_a_bulk_change_is_done_in_short_parts_and_continues_where_it_was(core: C
         core.queue(parameters={"lr": place})
     request = api.BulkRequest(action=api.BulkAction(kind="star"), where="")
     begun = core.write(
-        lambda session: marks.begin_bulk(session, core.project_id, request, by=TESTER, now=core.clock.now())
+        lambda session: run_changes.begin_bulk(session, core.project_id, request, by=TESTER, now=core.clock.now())
     )
     parts = change_runs(core)
-    ended = core.read(lambda session: marks.get_bulk(session, core.project_id, begun.id))
+    ended = core.read(lambda session: run_changes.get_bulk(session, core.project_id, begun.id))
 
     assert (begun.total, ended.done, ended.changed) == (150, 150, 150)
     assert parts >= 3

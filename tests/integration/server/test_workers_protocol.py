@@ -16,7 +16,7 @@ from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import AttemptState, DeviceState, RunState
 from drumline.contracts.worker_api import PROTOCOL_VERSION, Claim, MemberHeartbeat
 from drumline_server.base.errors import DrumlineError, NotFoundError
-from drumline_server.lifecycle import claim as claim_lifecycle
+from drumline_server.lifecycle import members as claim_lifecycle
 from drumline_server.storage.database import Database
 from drumline_server.storage.models import Host
 from support.core import GANG, Core, Member, key_of

@@ -18,7 +18,7 @@ from drumline.errors import StoreUnreachableError
 from drumline_server.app.application import prepare
 from drumline_server.base.errors import StoreError
 from drumline_server.base.settings import Settings
-from drumline_server.scheduling.bundle_sweep import BundleSweep
+from drumline_server.lifecycle.bundles import BundleSweep
 from drumline_server.scheduling.leadership import SoleServer
 from drumline_server.storage import object_store
 from drumline_server.storage.blobs import open_store
@@ -237,7 +237,7 @@ def test_what_nothing_names_goes_from_the_store_and_what_comes_at_the_moment_sta
     source = server.admin.post(f"{V1}/bundles", content=b"def main(run): pass\n", headers=PYTHON).json()
     settings = Settings(data_dir=server.data_dir, store=objects.url)
     core = server.core
-    round_ = BundleSweep(core.database, settings, core.clock, SoleServer()).round
+    round_ = BundleSweep(core.database, settings, core.clock, SoleServer().guard).round
     asyncio.run(round_())
     assert [len(stored(objects)), server.admin.get(path).json()["received_bytes"]] == [2, address["size_bytes"]]
 

@@ -44,8 +44,8 @@ from drumline_server.http.dependencies import (
     WorkerDep,
     api_router,
 )
-from drumline_server.lifecycle import checkpoints, device_checks, finish, probes, registration
-from drumline_server.lifecycle import claim as claim_lifecycle
+from drumline_server.lifecycle import checkpoints, finish, probes, registration
+from drumline_server.lifecycle import members as claim_lifecycle
 from drumline_server.lifecycle.heartbeat import is_idle, record_heartbeat, record_standing
 from drumline_server.scheduling.snapshot import SchedulingTerms
 from drumline_server.services import bundles, fleet, identity, overview, tokens
@@ -240,7 +240,7 @@ async def end_member(
 async def report_device_checks(body: DeviceCheckReports, worker: WorkerDep, app: AppDep) -> None:
     """Tells what checks of quarantined devices found; the server decides which are free."""
     await app.database.write(
-        lambda session: device_checks.record_device_checks(session, worker.host_id, body, now=app.clock.now())
+        lambda session: probes.record_device_checks(session, worker.host_id, body, now=app.clock.now())
     )
 
 

@@ -32,8 +32,8 @@ from drumline_server.http.dependencies import (
 )
 from drumline_server.http.json_bodies import cut, in_pieces
 from drumline_server.http.request_context import AppState
-from drumline_server.lifecycle.cancel import cancel_part
-from drumline_server.services import batches, bundles, cancel, jobs
+from drumline_server.lifecycle.run_changes import cancel_part
+from drumline_server.services import batches, bundles, jobs, run_changes
 from drumline_server.services.jobs import changed_fields
 from drumline_server.services.submit_batch import BatchSubmission, Begun, begin, make_runs, prepare, queue_part
 
@@ -294,8 +294,8 @@ async def cancel_batch(
     It answers at once: `cancel.left` tells how many runs are still to be asked.
     """
     grace_s = (body or api.CancelRequest()).grace_s
-    request = cancel.BatchCancellation(principal.project_id, batch_id, principal.ref, grace_s)
-    await app.database.write(lambda session: cancel.cancel_batch(session, request, now=app.clock.now()))
+    request = run_changes.BatchCancellation(principal.project_id, batch_id, principal.ref, grace_s)
+    await app.database.write(lambda session: run_changes.cancel_batch(session, request, now=app.clock.now()))
     await app.database.write(lambda session: cancel_part(session, batch_id, now=app.clock.now()))
     return await app.database.read(lambda session: batches.get_batch(session, principal.project_id, batch_id))
 

@@ -30,7 +30,7 @@ from drumline_server.http.dependencies import (
 )
 from drumline_server.lifecycle import deletion
 from drumline_server.scheduling.snapshot import SchedulingTerms
-from drumline_server.services import cancel, marks, plan_comparison, plans, run_matching, runs, submit
+from drumline_server.services import plan_comparison, plans, run_changes, run_matching, runs, submit
 from drumline_server.services.checking import require_storable
 from drumline_server.services.run_lists import ListQuery, RunList
 from drumline_server.services.submit import Submission
@@ -122,7 +122,9 @@ async def list_runs(
 async def patch_run(run_id: RunId, body: api.RunPatch, principal: SubmitterDep, app: AppDep) -> api.Run:
     """Changes labels, note, star, or whether lists show the run; at any time, also after its end."""
     return await app.database.write(
-        lambda session: marks.patch(session, principal.project_id, run_id, body, by=principal.ref, now=app.clock.now())
+        lambda session: run_changes.patch(
+            session, principal.project_id, run_id, body, by=principal.ref, now=app.clock.now()
+        )
     )
 
 
@@ -133,7 +135,7 @@ async def delete_run(run_id: RunId, principal: SubmitterDep, app: AppDep, why: W
     What it used stays in the ledger, and who deleted it in the audit log. Asking again answers the same.
     """
     return await app.database.write(
-        lambda session: marks.delete_run(
+        lambda session: run_changes.delete_run(
             session, principal.project_id, run_id, why, by=principal.ref, now=app.clock.now()
         )
     )
@@ -153,8 +155,8 @@ async def cancel_run(
     run_id: RunId, principal: SubmitterDep, app: AppDep, body: Annotated[api.CancelRequest | None, Body()] = None
 ) -> api.Run:
     """Asks a run to stop. A waiting run is cancelled at once; a running program has its grace period."""
-    request = cancel.Cancellation(principal.project_id, run_id, principal.ref, body or api.CancelRequest())
-    return await app.database.write(lambda session: cancel.cancel(session, request, now=app.clock.now()))
+    request = run_changes.Cancellation(principal.project_id, run_id, principal.ref, body or api.CancelRequest())
+    return await app.database.write(lambda session: run_changes.cancel(session, request, now=app.clock.now()))
 
 
 @router.post("/{run_id}/stacks", status_code=status.HTTP_202_ACCEPTED)
@@ -267,14 +269,16 @@ async def change_runs(body: api.BulkRequest, principal: SubmitterDep, app: AppDe
     far it is.
     """
     return await app.database.write(
-        lambda session: marks.begin_bulk(session, principal.project_id, body, by=principal.ref, now=app.clock.now())
+        lambda session: run_changes.begin_bulk(
+            session, principal.project_id, body, by=principal.ref, now=app.clock.now()
+        )
     )
 
 
 @lists_router.get("/bulk-changes/{bulk_id}")
 async def get_bulk_change(bulk_id: BulkChangeId, principal: ReaderDep, app: AppDep) -> api.BulkChange:
     """A change of many runs, and how far it is."""
-    return await app.database.read(lambda session: marks.get_bulk(session, principal.project_id, bulk_id))
+    return await app.database.read(lambda session: run_changes.get_bulk(session, principal.project_id, bulk_id))
 
 
 @lists_router.get("/retention")
@@ -296,14 +300,14 @@ async def set_retention(body: api.RetentionChange, principal: AdminDep, app: App
 @lists_router.get("/run-views")
 async def list_run_views(principal: ReaderDep, app: AppDep) -> api.Page[api.RunView]:
     """The project's saved views of the list of runs, by name; always one page."""
-    return await app.database.read(lambda session: marks.list_views(session, principal.project_id))
+    return await app.database.read(lambda session: run_changes.list_views(session, principal.project_id))
 
 
 @lists_router.put("/run-views/{name}")
 async def save_run_view(name: View, body: api.RunListView, principal: SubmitterDep, app: AppDep) -> api.RunView:
     """Saves a view under its name, in place of one that had it."""
     return await app.database.write(
-        lambda session: marks.save_view(
+        lambda session: run_changes.save_view(
             session, principal.project_id, name, body, by=principal.ref, now=app.clock.now()
         )
     )
@@ -313,7 +317,9 @@ async def save_run_view(name: View, body: api.RunListView, principal: SubmitterD
 async def delete_run_view(name: View, principal: SubmitterDep, app: AppDep) -> Response:
     """Forgets a saved view."""
     await app.database.write(
-        lambda session: marks.delete_view(session, principal.project_id, name, by=principal.ref, now=app.clock.now())
+        lambda session: run_changes.delete_view(
+            session, principal.project_id, name, by=principal.ref, now=app.clock.now()
+        )
     )
     return Response(status_code=status.HTTP_204_NO_CONTENT)
 
