@@ -16,8 +16,8 @@ from drumline.contracts import api
 from drumline.contracts.api import PrincipalRef
 from drumline.contracts.ids import new_id
 from drumline_server.services import bundles, fleet
+from drumline_server.services.access import WORKER_TOKEN_S
 from drumline_server.services.identity import SECOND
-from drumline_server.services.tokens import WORKER_TOKEN_S
 from drumline_server.storage.models import Host as HostRow
 from drumline_server.storage.models import Project, Token
 from sim.host import Host

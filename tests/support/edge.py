@@ -16,7 +16,7 @@ from drumline_server.app.application import Application, create_app, prepare
 from drumline_server.app.local import address, listen, read_admin_token
 from drumline_server.app.serve import ParentPipes, Server, configure
 from drumline_server.base.settings import Settings
-from drumline_server.services import tokens
+from drumline_server.services import access
 from drumline_server.storage.database import Database
 from support.clock import FakeClock
 from support.core import Core
@@ -66,7 +66,7 @@ class EdgeServer:
         """A new API token of a project."""
         request = api.TokenCreate.model_validate({"name": f"a {role}", "role": role, **changes})
         created = self.core.write(
-            lambda session: tokens.create_token(
+            lambda session: access.create_token(
                 session,
                 request,
                 project_id=project_id or self.core.project_id,
@@ -79,7 +79,7 @@ class EdgeServer:
     def worker_token(self, host_id: str) -> str:
         """A new token of a host's worker."""
         return self.core.write(
-            lambda session: tokens.issue_worker_token(
+            lambda session: access.issue_worker_token(
                 session,
                 project_id=self.core.project_id,
                 host_id=host_id,

@@ -29,11 +29,11 @@ from drumline.contracts.profiles import (
 from drumline.contracts.spec import RunSubmit
 from drumline.contracts.spent import Spent
 from drumline.contracts.stacks import MAX_COLLECTIVES, MAX_STACKS
-from drumline_server.services.tokens import create_token
+from drumline_server.services.access import create_token
 from drumline_server.storage.models import ArrivalRecord, Batch, Host, LedgerEntry, Plan, Run, WebhookDelivery
 from drumline_server.storage.models import Member as MemberRow
 from drumline_server.storage.models.base import insert_rows
-from drumline_server.telemetry.arrivals import KEPT
+from drumline_server.telemetry.step_times import KEPT
 from support.core import GANG, Member, submission_body
 from support.edge import EdgeServer
 from support.pictures import gray_png

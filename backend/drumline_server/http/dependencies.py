@@ -24,7 +24,7 @@ from drumline_server.http.connections import note_authenticated
 from drumline_server.http.gate import SAFE, session_cookie
 from drumline_server.http.json_bodies import JsonRoute
 from drumline_server.http.request_context import AppState, app_state
-from drumline_server.services import identity, tokens
+from drumline_server.services import identity
 
 
 def _bearer(connection: HTTPConnection) -> str | None:
@@ -104,7 +104,7 @@ async def worker(connection: HTTPConnection) -> WorkerPrincipal:
 
 
 async def enrolment(connection: HTTPConnection) -> Enrolment:
-    """The single-use token of a worker to be enrolled, which is good; `tokens.enroll` spends it."""
+    """The single-use token of a worker to be enrolled, which is good; `access.enroll` spends it."""
     known: Enrolment | None = connection.scope["state"].get("enrolment")
     if known is not None:
         return known
@@ -113,8 +113,8 @@ async def enrolment(connection: HTTPConnection) -> Enrolment:
         raise UnauthenticatedError
     app = await app_state(connection)
     now = app.clock.now()
-    if not await app.database.read(lambda session: tokens.may_enrol(session, token, now=now)):
-        raise tokens.unknown_enrolment()
+    if not await app.database.read(lambda session: identity.may_enrol(session, token, now=now)):
+        raise identity.unknown_enrolment()
     connection.scope["state"]["enrolment"] = known = Enrolment(token)
     _admit(connection, app, callers.digest(token))
     return known

@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 from sqlalchemy.orm import Session
 
 from drumline.contracts.states import RunState
-from drumline_server.services.fleet_figures import UNFINISHED, FleetFigures, Seen, read_figures
+from drumline_server.services.overview import UNFINISHED, FleetFigures, Seen, read_figures
 from drumline_server.storage.database import Database
 
 # Since when each counts would be a series beside it; `process_start_time_seconds` says the same.

@@ -18,7 +18,7 @@ from drumline_server.base.callers import decode_cursor, encode_cursor, page_of
 from drumline_server.base.errors import InvalidRequestError, NotFoundError
 from drumline_server.storage.models import Batch, Run, principal_in
 from drumline_server.storage.runs import is_uncancelled
-from drumline_server.telemetry.tables import inert_cell
+from drumline_server.telemetry.export import inert_cell
 
 
 class OutcomeRow(NamedTuple):

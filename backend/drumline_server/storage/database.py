@@ -47,9 +47,8 @@ from sqlalchemy.orm import Session
 
 import drumline_server
 from drumline_server.base.errors import DatabaseUnavailableError, SchemaError
+from drumline_server.storage.engines import PostgresStore, SqliteStore
 from drumline_server.storage.notifications import CommitNews
-from drumline_server.storage.postgres import PostgresStore
-from drumline_server.storage.sqlite import SqliteStore
 
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)

@@ -19,8 +19,7 @@ from drumline_server.storage.history import IN_METRICS
 from drumline_server.storage.models import Attempt, Gap, Metric, MetricChunk, MetricPage
 from drumline_server.storage.runs import require_run
 from drumline_server.telemetry.buckets import Axis, Chunk, Overview, Piece, points
-from drumline_server.telemetry.columns import decompress, unpack
-from drumline_server.telemetry.metric_rows import CHUNK, PAGE, count_pages
+from drumline_server.telemetry.metric_rows import CHUNK, PAGE, count_pages, decompress, unpack
 
 _SECOND = 1_000_000
 _AT_ONCE = 1_000

@@ -11,7 +11,7 @@ from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RunState
 from drumline_server.base.settings import Settings
 from drumline_server.lifecycle.alerts import PostResult, forget_deliveries, settle_delivery
-from drumline_server.services import overview, webhooks
+from drumline_server.services import access, overview
 from drumline_server.services.run_changes import Cancellation, cancel
 from drumline_server.storage.models import WebhookDelivery
 from support.attempts import again
@@ -28,7 +28,7 @@ def make(core: Core, project_id: str | None = None, **changes: Any) -> str:
     request = api.WebhookCreate.model_validate({"name": "hook", "url": "https://hooks.example/x", **changes})
     project = project_id or core.project_id
     made = core.write(
-        lambda session: webhooks.create_webhook(session, project, request, Settings(), by=TESTER, now=core.clock.now())
+        lambda session: access.create_webhook(session, project, request, Settings(), by=TESTER, now=core.clock.now())
     )
     return made.id
 
@@ -36,7 +36,7 @@ def make(core: Core, project_id: str | None = None, **changes: Any) -> str:
 def change(core: Core, webhook_id: str, **changes: Any) -> None:
     patch = api.WebhookPatch.model_validate(changes)
     core.write(
-        lambda session: webhooks.change_webhook(
+        lambda session: access.change_webhook(
             session, (core.project_id, webhook_id), patch, Settings(), by=TESTER, now=core.clock.now()
         )
     )
@@ -227,7 +227,7 @@ def test_a_delivery_is_tried_ever_more_seldom_and_given_up_after_a_day(core: Cor
         waits.append((stored(core, webhook)[0].due_at - row.due_at) / 1_000_000)
     assert waits[:6] == [5, 30, 120, 600, 1_800, 3_600]
     assert (row.state, row.error, row.due_at - row.created_at) == ("given_up", "answered 500", DAY_S * 1_000_000)
-    shown = core.read(lambda session: webhooks.get_webhook(session, core.project_id, webhook))
+    shown = core.read(lambda session: access.get_webhook(session, core.project_id, webhook))
     assert (shown.failures, shown.last_error, shown.waiting) == (len(waits), "answered 500", 0)
 
 
@@ -256,7 +256,7 @@ def test_what_is_over_is_forgotten_after_a_week_and_what_waits_is_not(core: Core
         core.cancel(core.submit(resources={"replicas": 1}, wait_for_devices=True).id)
     first, _ = stored(core, webhook)
     try_once(core, first, error="")
-    core.write(lambda s: webhooks.delete_webhook(s, core.project_id, gone, by=TESTER, now=core.clock.now()))
+    core.write(lambda s: access.delete_webhook(s, core.project_id, gone, by=TESTER, now=core.clock.now()))
     core.clock.advance(8 * DAY_S)
     while core.write(lambda session: forget_deliveries(session, now=core.clock.now())):
         pass

@@ -5,7 +5,7 @@ import pytest
 from drumline.contracts import api
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RunState
-from drumline_server.telemetry.arrivals import KEPT, read_arrivals
+from drumline_server.telemetry.step_times import KEPT, read_arrivals
 from support.core import Core, Member
 
 STEP_US = 100_000

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from drumline_server.telemetry import export
-from drumline_server.telemetry.columns import unpack
+from drumline_server.telemetry.metric_rows import unpack
 from drumline_server.telemetry.metrics import MAX_NAMES, Window, read_metrics
 from support.core import Core, Member
 

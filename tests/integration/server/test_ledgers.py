@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from drumline.contracts import api
-from drumline_server.services.ledger import Period, Rates, get_ledger, list_sums
-from drumline_server.services.timeline import View, list_lanes
+from drumline_server.services.ledger import Period, Rates, View, get_ledger, list_lanes, list_sums
 from support.core import Core, Member, Worker
 
 pytestmark = pytest.mark.both_databases

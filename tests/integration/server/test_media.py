@@ -8,7 +8,7 @@ import pytest
 from drumline.contracts import api
 from drumline.contracts.media import MAX_SUMMARY_NAMES
 from drumline_server.telemetry import media
-from drumline_server.telemetry.gaps import list_gaps
+from drumline_server.telemetry.logs import list_gaps
 from drumline_server.telemetry.media import Series
 from support.attempts import again
 from support.core import Core, Member

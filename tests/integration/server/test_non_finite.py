@@ -1,7 +1,7 @@
 """Where a reduction was NaN or infinite first: of the run, of each name, and of all members together."""
 
 from drumline.contracts import api
-from drumline_server.telemetry.non_finite import list_non_finite
+from drumline_server.telemetry.ingest import list_non_finite
 from support.attempts import again
 from support.core import Core, Member
 

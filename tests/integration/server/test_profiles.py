@@ -11,8 +11,8 @@ from drumline import Client
 from drumline.contracts import api
 from drumline.contracts.profiles import MAX_PROFILES
 from drumline.errors import RunError
-from drumline_server.telemetry import profiles
-from drumline_server.telemetry.gaps import list_gaps
+from drumline_server.telemetry import step_times
+from drumline_server.telemetry.logs import list_gaps
 from support.command_line import Cli
 from support.core import Core, Member
 from support.edge import EdgeServer
@@ -45,7 +45,7 @@ def traced(member: Member, step: int, **changes: Any) -> Any:
 
 def listed(core: Core, run: str, **page: Any) -> api.Page[api.Profile]:
     wanted: dict[str, Any] = {"cursor": None, "limit": 100, **page}
-    return core.read(lambda session: profiles.list_profiles(session, core.project_id, run, None, **wanted))
+    return core.read(lambda session: step_times.list_profiles(session, core.project_id, run, None, **wanted))
 
 
 def test_a_traced_step_is_read_back_with_its_lanes_and_its_file(

@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline_server.base.errors import DrumlineError, UnauthenticatedError
 from drumline_server.services import identity
+from drumline_server.services.access import Maker, create_token, revoke_token
 from drumline_server.services.identity import TokenCache
-from drumline_server.services.tokens import Maker, create_token, revoke_token
 from drumline_server.storage import tokens
 from drumline_server.storage.database import Database
 from drumline_server.storage.group_commit import BatchingExecutor

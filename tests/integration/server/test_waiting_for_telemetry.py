@@ -9,7 +9,7 @@ from drumline.contracts.events import MemberTick
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RunState
 from drumline.contracts.worker_api import MemberHeartbeat
-from drumline_server.telemetry import gaps, logs
+from drumline_server.telemetry import logs
 from support.core import GANG, Core, Member, Worker
 
 pytestmark = pytest.mark.both_databases
@@ -22,7 +22,7 @@ def _beat(member: Member, activity: str, **more: Any) -> MemberHeartbeat:  # Any
 
 def _gaps(core: Core, run_id: str) -> tuple[api.Gap, ...]:
     return core.read(
-        lambda session: gaps.list_gaps(session, core.project_id, run_id, None, cursor=None, limit=50)
+        lambda session: logs.list_gaps(session, core.project_id, run_id, None, cursor=None, limit=50)
     ).items
 
 

@@ -15,7 +15,7 @@ from drumline.contracts import api
 from drumline_server.base.settings import Settings
 from drumline_server.scheduling.leadership import LeasedLeadership, SoleServer
 from drumline_server.scheduling.webhooks import WebhookPosts
-from drumline_server.services import webhooks
+from drumline_server.services import access
 from drumline_server.storage.database import Database
 from support.core import TESTER, Core
 from support.receiver import Receiver, endless, quiet_since, receiver, silence, status
@@ -30,7 +30,7 @@ def settings(tmp_path: Path, **changes: Any) -> Settings:
 def make(core: Core, url: str, chosen: Settings, **changes: Any) -> api.WebhookCreated:
     request = api.WebhookCreate.model_validate({"name": "hook", "url": url, **changes})
     return core.write(
-        lambda session: webhooks.create_webhook(
+        lambda session: access.create_webhook(
             session, core.project_id, request, chosen, by=TESTER, now=core.clock.now()
         )
     )
@@ -43,9 +43,7 @@ def end_a_run(core: Core) -> str:
 
 
 def newest(core: Core, webhook: api.Webhook) -> api.WebhookDelivery:
-    page = core.read(
-        lambda session: webhooks.list_deliveries(session, core.project_id, webhook.id, cursor=None, limit=1)
-    )
+    page = core.read(lambda session: access.list_deliveries(session, core.project_id, webhook.id, cursor=None, limit=1))
     return page.items[0]
 
 
@@ -184,7 +182,7 @@ def test_a_receiver_that_fails_is_tried_once_for_all_that_waits_for_it_and_gets_
             end_a_run(core)
         run_until(core, chosen, lambda: view(core, webhook).failures == 1 and quiet_since(there, 1, 0.3))
         core.write(
-            lambda session: webhooks.test_webhook(session, core.project_id, webhook.id, by=TESTER, now=core.clock.now())
+            lambda session: access.test_webhook(session, core.project_id, webhook.id, by=TESTER, now=core.clock.now())
         )  # which goes at once
         run_until(core, chosen, lambda: view(core, webhook).failures == 2 and quiet_since(there, 2, 0.3))
         assert there.received[1].alert["type"] == "test"
@@ -211,7 +209,7 @@ def test_what_waited_for_its_whole_time_behind_others_is_given_up_with_the_next_
 
 
 def view(core: Core, webhook: api.Webhook) -> api.Webhook:
-    return core.read(lambda session: webhooks.get_webhook(session, core.project_id, webhook.id))
+    return core.read(lambda session: access.get_webhook(session, core.project_id, webhook.id))
 
 
 @pytest.mark.parametrize(
@@ -284,7 +282,7 @@ def test_nothing_is_posted_to_a_webhook_that_is_switched_off_until_it_is_on_agai
 def switch(core: Core, webhook: api.Webhook, chosen: Settings, *, enabled: bool) -> None:
     patch = api.WebhookPatch(enabled=enabled)
     core.write(
-        lambda session: webhooks.change_webhook(
+        lambda session: access.change_webhook(
             session, (core.project_id, webhook.id), patch, chosen, by=TESTER, now=core.clock.now()
         )
     )
@@ -296,7 +294,7 @@ def test_a_test_is_posted_once(core: Core, tmp_path: Path, code: int, state: str
     with receiver(status(code)) as there:
         webhook = make(core, there.url, chosen)
         core.write(
-            lambda session: webhooks.test_webhook(session, core.project_id, webhook.id, by=TESTER, now=core.clock.now())
+            lambda session: access.test_webhook(session, core.project_id, webhook.id, by=TESTER, now=core.clock.now())
         )
         run_until(core, chosen, is_tried(core, webhook))
         (got,) = there.received

@@ -13,14 +13,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from drumline.contracts.events import EventBatch
 from drumline.contracts.ids import new_id
 from drumline.contracts.worker_api import KEY_HEADER
-from drumline_server.services import fleet_figures
+from drumline_server.services import overview
 from support.api_process import ApiProcess
 from support.core import Member, key_of
 from support.edge import EdgeServer
 from support.processes import wait_until
 
 GRAFANA = Path(__file__).resolve().parents[3] / "docs" / "grafana.json"
-_SETTLED_S = fleet_figures.SETTLED_US / 1e6
+_SETTLED_S = overview.SETTLED_US / 1e6
 
 
 def families(server: EdgeServer) -> dict[str, Metric]:
@@ -68,7 +68,7 @@ def test_figures_follow_a_run_from_the_queue_to_its_end(any_server: EdgeServer) 
 
 
 def test_many_waits_and_ends_are_read_piece_by_piece(server: EdgeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet_figures, "MAX_READ", 2)
+    monkeypatch.setattr(overview, "MAX_READ", 2)
     worker = server.core.add_worker("alpha", 5)
     for _ in range(5):
         server.core.submit()

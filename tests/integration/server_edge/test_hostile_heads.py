@@ -16,7 +16,7 @@ from drumline_server.app.application import Application, create_app, default_pro
 from drumline_server.base.settings import Settings
 from drumline_server.http.dependencies import guards_of
 from drumline_server.http.static import Dashboard
-from drumline_server.services import tokens
+from drumline_server.services import access
 
 T = TypeVar("T")
 HELD_S = 0.05
@@ -201,7 +201,7 @@ def test_a_role_that_is_too_small_is_told_before_its_body_is_read(tmp_path: Path
             now = app.clock.now()
             request = api.TokenCreate(name="viewer", role="viewer")
             made = await app.parts.database.write(
-                lambda session: tokens.create_token(
+                lambda session: access.create_token(
                     session,
                     request,
                     project_id=default_project(session, now=now),

@@ -17,8 +17,8 @@ from drumline_server.base.errors import CapError, DrumlineError
 from drumline_server.base.settings import Settings
 from drumline_server.http.limits import LoginLimiter, Shares
 from drumline_server.http.request_context import Proxies
+from drumline_server.storage.engines import SqliteStore
 from drumline_server.storage.models import Audit
-from drumline_server.storage.sqlite import SqliteStore
 from support.core import submission_body
 from support.edge import EdgeServer, edge_server
 from support.processes import wait_until

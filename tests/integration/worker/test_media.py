@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from drumline import Client, Run
 from drumline.cli.media import media
 from drumline.contracts.reasons import EndReason
-from drumline_server.telemetry.gaps import list_gaps
+from drumline_server.telemetry.logs import list_gaps
 from support.worker_process import WorkerProcess
 from support.worker_server import WorkerServer
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from drumline.contracts import api
 from drumline_server.telemetry.buckets import Axis, Chunk, numbered_points, points
-from drumline_server.telemetry.columns import pack, unpack
+from drumline_server.telemetry.metric_rows import pack, unpack
 from support.pace import processor_factor
 
 

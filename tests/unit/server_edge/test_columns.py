@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline_server.telemetry.columns import VALUE_BYTES, compress, decompress, pack
+from drumline_server.telemetry.metric_rows import VALUE_BYTES, compress, decompress, pack
 
 N = 64
 _ODD = [math.nan, -math.nan, math.inf, -math.inf, -0.0, 0.0, 5e-324, -5e-324, 2.2e-308, 1e308, -1e308]

@@ -32,14 +32,13 @@ from drumline_server.http.dependencies import (
 from drumline_server.http.json_bodies import in_pieces
 from drumline_server.live.hub import Hub
 from drumline_server.live.streams import Subscriber, format_positions, parse_positions, parse_topics
-from drumline_server.services import identity, ledger, timeline
+from drumline_server.services import identity, ledger
 from drumline_server.services import runs as details
-from drumline_server.services.ledger import By, Period, Rates
-from drumline_server.services.timeline import MAX_LANES, MAX_PIECES, View
+from drumline_server.services.ledger import MAX_LANES, MAX_PIECES, By, Period, Rates, View
 from drumline_server.storage.database import Database
-from drumline_server.telemetry import comparison, export, metric_names, metrics
+from drumline_server.telemetry import comparison, export, metrics
 from drumline_server.telemetry.buckets import Axis, Span
-from drumline_server.telemetry.tables import Format, write_table
+from drumline_server.telemetry.export import Format, write_table
 
 router = api_router(tags=["telemetry"])
 
@@ -93,11 +92,9 @@ async def list_metric_names(
     limit: Annotated[int, Query(ge=1, le=1_000, description="Names on the page.")] = 200,
 ) -> Response:
     """The names of the run's metrics, by name, with how much there is of each; it may have thousands."""
-    sought = metric_names.Sought(search, group)
+    sought = comparison.Sought(search, group)
     page = await app.database.read(
-        lambda session: metric_names.list_names(
-            session, principal.project_id, run_id, sought, cursor=cursor, limit=limit
-        )
+        lambda session: comparison.list_names(session, principal.project_id, run_id, sought, cursor=cursor, limit=limit)
     )
     return in_pieces(page, "items")
 
@@ -107,9 +104,9 @@ async def list_metric_groups(
     run_id: RunId, principal: ReaderDep, _: KnownQuery, app: AppDep, search: Search = ""
 ) -> api.MetricGroups:
     """How many metrics begin with each word before a `/`, and which steps all of them span."""
-    sought = metric_names.Sought(search)
+    sought = comparison.Sought(search)
     return await app.database.read(
-        lambda session: metric_names.read_groups(session, principal.project_id, run_id, sought)
+        lambda session: comparison.read_groups(session, principal.project_id, run_id, sought)
     )
 
 
@@ -138,11 +135,9 @@ async def list_shared_names(
     limit: Annotated[int, Query(ge=1, le=1_000, description="Names on the page.")] = 200,
 ) -> Response:
     """The names that any of the runs logged, by name, with how many of them did. Unknown runs add none."""
-    sought = metric_names.Sought(search)
+    sought = comparison.Sought(search)
     page = await app.database.read(
-        lambda session: metric_names.list_shared(
-            session, principal.project_id, runs, sought, cursor=cursor, limit=limit
-        )
+        lambda session: comparison.list_shared(session, principal.project_id, runs, sought, cursor=cursor, limit=limit)
     )
     return in_pieces(page, "items")
 
@@ -270,7 +265,7 @@ async def list_lanes(
         raise InvalidRequestError("from", f"is {start:g}, not before to, {end:g}")
     view = View(start, end, pieces)
     return await app.database.read(
-        lambda session: timeline.list_lanes(
+        lambda session: ledger.list_lanes(
             session, principal.project_id, run_id, view, now=app.clock.now(), cursor=cursor, limit=limit
         )
     )

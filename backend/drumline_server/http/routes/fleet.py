@@ -48,7 +48,7 @@ from drumline_server.lifecycle import checkpoints, finish, probes, registration
 from drumline_server.lifecycle import members as claim_lifecycle
 from drumline_server.lifecycle.heartbeat import is_idle, record_heartbeat, record_standing
 from drumline_server.scheduling.snapshot import SchedulingTerms
-from drumline_server.services import bundles, fleet, identity, overview, tokens
+from drumline_server.services import access, bundles, fleet, identity, overview
 from drumline_server.services.fleet import DeviceFilter
 from drumline_server.telemetry import ingest
 
@@ -162,7 +162,7 @@ _DAY_US = 86_400 * 1_000_000
 @workers_router.post("/enroll")
 async def enroll(body: Enroll, ticket: EnrolmentDep, app: AppDep) -> Enrolled:
     """Takes a machine into the project of its single-use token; the answer holds the host's own token."""
-    return await app.database.write(lambda session: tokens.enroll(session, ticket.token, body, now=app.clock.now()))
+    return await app.database.write(lambda session: access.enroll(session, ticket.token, body, now=app.clock.now()))
 
 
 @workers_router.post("/register")

@@ -29,7 +29,7 @@ from drumline_server.http.dependencies import (
 )
 from drumline_server.http.figures import TEXT_TYPE
 from drumline_server.http.gate import session_cookie
-from drumline_server.services import identity, sessions, tokens, webhooks
+from drumline_server.services import access, identity
 
 CAPABILITIES = ("cancel", "logs", "metrics", "placement", "reductions", "stream")
 
@@ -42,12 +42,12 @@ health = APIRouter(include_in_schema=False, route_class=GuardedRoute)
 async def create_session(*, body: api.LoginRequest, request: Request, response: Response, app: AppDep) -> api.Session:
     """Signs a browser in with a one-time code or a token: sets the session cookie."""
     address, now = request.client.host if request.client else "", app.clock.now()
-    good = await app.database.read(lambda session: sessions.is_good(session, body, now=now))
+    good = await app.database.read(lambda session: identity.is_good(session, body, now=now))
     if not good:
         app.logins.check(address, now)  # only now: a good credential is never refused for what others did
     try:
         opened = await app.database.write(
-            lambda session: sessions.sign_in(session, body, app.settings, client=address, now=now)
+            lambda session: identity.sign_in(session, body, app.settings, client=address, now=now)
         )
     except UnauthenticatedError:
         app.logins.count_failure(address, now)
@@ -69,14 +69,14 @@ async def get_current_session(request: Request, principal: ReaderDep, app: AppDe
     """Who is signed in."""
     cookie = session_cookie(request)
     return await app.database.read(
-        lambda session: sessions.describe_session(session, principal, app.settings, cookie, now=app.clock.now())
+        lambda session: identity.describe_session(session, principal, app.settings, cookie, now=app.clock.now())
     )
 
 
 @router.delete("/sessions/current", tags=["access"], status_code=204)
 async def delete_current_session(response: Response, principal: ReaderDep, app: AppDep) -> None:
     """Signs the browser out: ends the session on the server and drops the cookie."""
-    await app.database.write(lambda session: sessions.sign_out(session, principal, now=app.clock.now()))
+    await app.database.write(lambda session: identity.sign_out(session, principal, now=app.clock.now()))
     response.delete_cookie(
         cookie_name(secure=app.settings.behind_proxy),
         path="/",
@@ -92,7 +92,7 @@ async def create_login_code(principal: AdminDep, app: AppDep) -> api.LoginCode:
     if principal.token_id is None:  # a stolen cookie must not outlive its session by opening others
         raise ForbiddenError("A browser session cannot make login codes.", hint="Use an admin token.")
     return await app.database.write(
-        lambda session: sessions.create_login_code(session, principal, app.settings, now=app.clock.now())
+        lambda session: identity.create_login_code(session, principal, app.settings, now=app.clock.now())
     )
 
 
@@ -105,13 +105,13 @@ async def create_token(body: Annotated[api.TokenCreate, Body()], principal: Admi
     owner = principal.owner_token_id
     if owner is None:
         raise ForbiddenError("This session was opened without a token, and can make none.", hint="Sign in again.")
-    maker = tokens.Maker(owner, app.settings.tokens_per_token)
+    maker = access.Maker(owner, app.settings.tokens_per_token)
 
     def create(session: Session) -> api.TokenCreated:
         now = app.clock.now()
         if not identity.is_still_good(session, principal, idle_s=app.settings.session_idle_s, now=now):
             raise UnauthenticatedError
-        return tokens.create_token(
+        return access.create_token(
             session, body, project_id=principal.project_id, by=principal.ref, now=now, maker=maker
         )
 
@@ -124,7 +124,7 @@ async def list_tokens(
 ) -> api.Page[api.Token]:
     """Tokens of the project, newest first, without their secrets."""
     return await app.database.read(
-        lambda session: tokens.list_tokens(session, principal.project_id, cursor=cursor, limit=limit)
+        lambda session: access.list_tokens(session, principal.project_id, cursor=cursor, limit=limit)
     )
 
 
@@ -132,7 +132,7 @@ async def list_tokens(
 async def revoke_token(token_id: TokenId, principal: AdminDep, app: AppDep) -> None:
     """Ends a token, its browser sessions and every token that it made: at once here, in a second at other servers."""
     await app.database.write(
-        lambda session: tokens.revoke_token(
+        lambda session: access.revoke_token(
             session, principal.project_id, token_id, by=principal.ref, now=app.clock.now()
         )
     )
@@ -181,7 +181,7 @@ webhooks_router = api_router(tags=["webhooks"])
 async def create_webhook(body: api.WebhookCreate, principal: OperatorDep, app: AppDep) -> api.WebhookCreated:
     """Makes a webhook. The answer is the only place that ever shows the secret which its posts are signed with."""
     return await app.database.write(
-        lambda session: webhooks.create_webhook(
+        lambda session: access.create_webhook(
             session, principal.project_id, body, app.settings, by=principal.ref, now=app.clock.now()
         )
     )
@@ -193,14 +193,14 @@ async def list_webhooks(
 ) -> api.Page[api.Webhook]:
     """Webhooks of the project, oldest first, without their secrets."""
     return await app.database.read(
-        lambda session: webhooks.list_webhooks(session, principal.project_id, cursor=cursor, limit=limit)
+        lambda session: access.list_webhooks(session, principal.project_id, cursor=cursor, limit=limit)
     )
 
 
 @webhooks_router.get("/webhooks/{webhook_id}")
 async def get_webhook(webhook_id: WebhookId, principal: OperatorDep, app: AppDep) -> api.Webhook:
     """One webhook, with its last error."""
-    return await app.database.read(lambda session: webhooks.get_webhook(session, principal.project_id, webhook_id))
+    return await app.database.read(lambda session: access.get_webhook(session, principal.project_id, webhook_id))
 
 
 @webhooks_router.patch("/webhooks/{webhook_id}")
@@ -209,7 +209,7 @@ async def change_webhook(
 ) -> api.Webhook:
     """Changes a webhook, or switches it off or on. With a new address, what waits is posted at once."""
     return await app.database.write(
-        lambda session: webhooks.change_webhook(
+        lambda session: access.change_webhook(
             session, (principal.project_id, webhook_id), body, app.settings, by=principal.ref, now=app.clock.now()
         )
     )
@@ -219,7 +219,7 @@ async def change_webhook(
 async def delete_webhook(webhook_id: WebhookId, principal: OperatorDep, app: AppDep) -> Response:
     """Deletes a webhook with its deliveries."""
     await app.database.write(
-        lambda session: webhooks.delete_webhook(
+        lambda session: access.delete_webhook(
             session, principal.project_id, webhook_id, by=principal.ref, now=app.clock.now()
         )
     )
@@ -230,7 +230,7 @@ async def delete_webhook(webhook_id: WebhookId, principal: OperatorDep, app: App
 async def test_webhook(webhook_id: WebhookId, principal: OperatorDep, app: AppDep) -> api.WebhookDelivery:
     """Has a test posted, once; its delivery tells what came of it."""
     return await app.database.write(
-        lambda session: webhooks.test_webhook(
+        lambda session: access.test_webhook(
             session, principal.project_id, webhook_id, by=principal.ref, now=app.clock.now()
         )
     )
@@ -242,5 +242,5 @@ async def list_webhook_deliveries(
 ) -> api.Page[api.WebhookDelivery]:
     """Deliveries of a webhook, newest first, with what each failed of; those that are over are kept for a week."""
     return await app.database.read(
-        lambda session: webhooks.list_deliveries(session, principal.project_id, webhook_id, cursor=cursor, limit=limit)
+        lambda session: access.list_deliveries(session, principal.project_id, webhook_id, cursor=cursor, limit=limit)
     )

@@ -23,7 +23,8 @@ from drumline_server.http.dependencies import (
 )
 from drumline_server.http.json_bodies import cut, in_pieces
 from drumline_server.lifecycle import checkpoints
-from drumline_server.telemetry import arrivals, gaps, logs, media, non_finite, placement, profiles, reductions
+from drumline_server.services import plan_comparison
+from drumline_server.telemetry import ingest, logs, media, reductions, step_times
 from drumline_server.telemetry.log_search import LogQuery, find_sources
 from drumline_server.telemetry.log_search_child import MAX_PATTERN
 from drumline_server.telemetry.media import Series
@@ -43,7 +44,7 @@ _SANDBOX = "sandbox; default-src 'none'"
 async def get_placement(run_id: RunId, principal: ReaderDep, app: AppDep, attempt: AttemptId | None = None) -> Response:
     """Which replica sits on which device: of the newest attempt, or of the one named."""
     found = await app.database.read(
-        lambda session: placement.read_placement(session, principal.project_id, run_id, attempt)
+        lambda session: plan_comparison.read_placement(session, principal.project_id, run_id, attempt)
     )
     return in_pieces(found, "devices")
 
@@ -61,7 +62,7 @@ async def get_arrivals(
 ) -> api.Arrivals:
     """When each member of a gang comes to its collectives, and whom they wait for: of the newest attempt, or of one."""
     return await app.database.read(
-        lambda session: arrivals.read_arrivals(
+        lambda session: step_times.read_arrivals(
             session, principal.project_id, run_id, attempt, cursor=cursor, limit=limit
         )
     )
@@ -115,7 +116,7 @@ async def list_non_finite(
 ) -> api.NonFinites:
     """Where reductions were NaN or infinite first, by name: step, replicas, counts."""
     return await app.database.read(
-        lambda session: non_finite.list_non_finite(session, principal.project_id, run_id, attempt)
+        lambda session: ingest.list_non_finite(session, principal.project_id, run_id, attempt)
     )
 
 
@@ -304,7 +305,7 @@ async def list_profiles(
 ) -> api.Page[api.Profile]:
     """Calls of `strategy.run` that were traced (`record.profile_every`), the newest step first."""
     return await app.database.read(
-        lambda session: profiles.list_profiles(
+        lambda session: step_times.list_profiles(
             session, principal.project_id, run_id, attempt, cursor=cursor, limit=limit
         )
     )
@@ -314,7 +315,7 @@ async def list_profiles(
 async def get_profile(run_id: RunId, profile_id: ProfileId, principal: ReaderDep, app: AppDep) -> Response:
     """What each device did in a traced call: operations by their begin, and the time of each kind."""
     found = await app.database.read(
-        lambda session: profiles.get_lanes(session, principal.project_id, run_id, profile_id)
+        lambda session: step_times.get_lanes(session, principal.project_id, run_id, profile_id)
     )
     return in_pieces(found, "lanes")
 
@@ -326,7 +327,9 @@ async def get_profile(run_id: RunId, profile_id: ProfileId, principal: ReaderDep
 )
 async def get_profile_file(run_id: RunId, profile_id: ProfileId, principal: ReaderDep, app: AppDep) -> Response:
     """What jax.profiler wrote: a zip for `tensorboard --logdir` or xprof, in it a `.trace.json.gz` for Perfetto."""
-    file = await app.database.read(lambda session: profiles.get_file(session, principal.project_id, run_id, profile_id))
+    file = await app.database.read(
+        lambda session: step_times.get_file(session, principal.project_id, run_id, profile_id)
+    )
     headers = {"Content-Security-Policy": _SANDBOX, "Content-Disposition": f'attachment; filename="{file.name}"'}
     return cut(file.content, "application/zip", headers)
 
@@ -343,7 +346,7 @@ async def list_gaps(
 ) -> api.Page[api.Gap]:
     """What is lost of the run's telemetry, with its size and where it stood: of all attempts, or of the one named."""
     return await app.database.read(
-        lambda session: gaps.list_gaps(session, principal.project_id, run_id, attempt, cursor=cursor, limit=limit)
+        lambda session: logs.list_gaps(session, principal.project_id, run_id, attempt, cursor=cursor, limit=limit)
     )
 
 

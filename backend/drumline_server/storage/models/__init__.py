@@ -4,11 +4,17 @@ from drumline_server.storage.models.access import (
     OF_DELETED,
     Audit,
     BrowserSession,
+    BulkChange,
     Bundle,
+    Field,
     IdempotencyKey,
     Lease,
     LoginCode,
     Project,
+    RunField,
+    RunFigures,
+    RunLabel,
+    RunView,
     ServerProcess,
     Store,
     Token,
@@ -35,7 +41,6 @@ from drumline_server.storage.models.records import (
     Stretch,
     VariableRecord,
 )
-from drumline_server.storage.models.run_lists import BulkChange, Field, RunField, RunFigures, RunLabel, RunView
 from drumline_server.storage.models.runs import (
     Attempt,
     Batch,

@@ -250,7 +250,7 @@ class Profile(Base):
     traced_at: Mapped[int]
     """By its host's clock."""
     content: Mapped[bytes] = mapped_column(deferred=True)
-    """Compressed JSON: `devices` and `content` as in `profiles.TracedCall`."""
+    """Compressed JSON: `devices` and `content` as in `step_times.TracedCall`."""
     file: Mapped[bytes | None] = mapped_column(deferred=True)
 
 
@@ -298,7 +298,7 @@ class ArrivalRecord(Base):
     run_id: Mapped[str]
     attempt_id: Mapped[str]
     samples: Mapped[list[Any]]
-    """Of each the call and its points, as `telemetry.arrivals.Point`."""
+    """Of each the call and its points, as `telemetry.step_times.Point`."""
     recorded_at: Mapped[int]
 
 

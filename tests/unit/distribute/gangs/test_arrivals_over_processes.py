@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from drumline.contracts.arrivals import ArrivalSample
-from drumline_server.telemetry.arrivals import Comparison, compare, find_straggler
+from drumline_server.telemetry.step_times import Comparison, compare, find_straggler
 from support.jax_processes import ProcessGroups, process_groups
 from unit.distribute.gangs.arriving import DELAY_S
 
