@@ -14,17 +14,7 @@ from sqlalchemy.orm.attributes import set_committed_value
 from drumline.contracts.base import to_micros
 from drumline.contracts.states import ATTEMPT_TRANSITIONS, AttemptState
 from drumline.contracts.worker_api import Register
-from drumline_server.lifecycle import (
-    deadlines,
-    finish,
-    guard,
-    heartbeat,
-    members,
-    registration,
-    release,
-    retries,
-    transitions,
-)
+from drumline_server.lifecycle import aftermath, deadlines, finish, guard, heartbeat, members, registration, transitions
 from drumline_server.lifecycle.registration import RegistrationKind
 from drumline_server.scheduling import dispatch, loops
 from drumline_server.services import submit
@@ -107,9 +97,9 @@ _real_notify = Registration.notify
 _real_lose_member = finish.mark_member_lost
 _real_renew = heartbeat._renew
 _real_end_member = finish.end_member
-_real_retry_or_fail = retries.retry_or_fail
+_real_retry_or_fail = aftermath.retry_or_fail
 _real_add_attempt = dispatch._add_attempt
-_real_abandon = release.end_unstarted_attempt
+_real_abandon = aftermath.end_unstarted_attempt
 _real_store_batch = ingest.store_batch
 
 
@@ -156,7 +146,7 @@ def _add_attempt_without_fence(session: Any, run: Any, **more: Any) -> Attempt:
 
 
 def _abandon_without_fencing(session: Any, attempt: Attempt, to: Any, reason: Any, *, now: int) -> None:
-    with patch.object(release, "transition_member", lambda *_, **__: True):
+    with patch.object(aftermath, "transition_member", lambda *_, **__: True):
         _real_abandon(session, attempt, to, reason, now=now)
 
 
@@ -252,7 +242,7 @@ MUTANTS = (
     _off(
         "notified_before_the_commit",
         "P3: published after the commit",
-        *((module, "notify", _notify_before_the_commit) for module in (dispatch, finish, release)),
+        *((module, "notify", _notify_before_the_commit) for module in (dispatch, finish, aftermath)),
     ),
     _off("claims_never_expire", "P4: what nobody claims expires", (deadlines, "_unclaimed_attempts", _nothing)),
     _off("leases_never_expire", "P6: a silent host is lost", (deadlines, "_lost_hosts", _nothing)),
@@ -291,14 +281,14 @@ MUTANTS = (
         (ingest, "acknowledge", _acknowledge_quietly),
     ),
     _off("no_kill_after_term", "P17: KILL follows TERM", (Stopper, "_list_pending", _never_kill)),
-    _off("no_retry_budget", "P14: retries are counted", (retries, "retry_or_fail", _retry_for_ever)),
+    _off("no_retry_budget", "P14: retries are counted", (aftermath, "retry_or_fail", _retry_for_ever)),
     _off(
         "fence_not_raised", "P5: each attempt raises the fence", (dispatch, "_add_attempt", _add_attempt_without_fence)
     ),
     _off(
         "expired_is_claimable",
         "P4: an expired attempt is fenced off",
-        (release, "end_unstarted_attempt", _abandon_without_fencing),
+        (aftermath, "end_unstarted_attempt", _abandon_without_fencing),
     ),
     _off("telemetry_stored_twice", "P11: each event once", (ingest, "store_batch", _store_again)),
     _off("ends_undrained", "P11: an attempt ends when drained", (finish, "_is_drained", lambda _: True)),

@@ -25,13 +25,13 @@ from drumline_server.base.errors import DatabaseUnavailableError, DrumlineError
 from drumline_server.base.settings import Settings
 from drumline_server.http.dependencies import API
 from drumline_server.http.errors import STATUS, problem_body, problem_headers
-from drumline_server.http.figures import Figures
 from drumline_server.http.routes import fleet, runs
 from drumline_server.lifecycle import heartbeat
 from drumline_server.scheduling.loops import start_loops
 from drumline_server.services import submit
-from drumline_server.storage.group_commit import BatchingExecutor
+from drumline_server.services.overview import Figures
 from drumline_server.storage.notifications import CommitNews, WaitingHosts, follow, notified_hosts
+from drumline_server.storage.requests import BatchingExecutor
 from sim.network import Answer, Reply, Request
 from sim.process import Process, pause
 from support.submissions import MOST_WAITING

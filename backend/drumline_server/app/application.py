@@ -25,12 +25,10 @@ from drumline_server.base.settings import VERSION, Clock, Settings, SystemClock
 from drumline_server.http import errors
 from drumline_server.http.connections import ConnectionLimits, Connections, is_crowded
 from drumline_server.http.dependencies import API
-from drumline_server.http.figures import Figures
-from drumline_server.http.gate import Gate
+from drumline_server.http.layers import Compression, Dashboard, Gate
 from drumline_server.http.limits import BodyCap, LoginLimiter, LoginTurns, Pace, Shares
 from drumline_server.http.request_context import AppState, Proxies, RequestContext
 from drumline_server.http.routes import curves, fleet, identity, jobs, records, runs
-from drumline_server.http.static import Compression, Dashboard
 from drumline_server.lifecycle.heartbeat import renew_idle
 from drumline_server.live.hub import Hub
 from drumline_server.scheduling.leadership import keep_presence
@@ -43,13 +41,14 @@ from drumline_server.services.identity import (
     principals_of_tokens,
     workers_of_tokens,
 )
+from drumline_server.services.overview import Figures
 from drumline_server.services.submit import submit_all
 from drumline_server.storage import history, tokens
 from drumline_server.storage.blobs import open_store, require_own_store
 from drumline_server.storage.database import Database, migrate, require_current
-from drumline_server.storage.group_commit import BatchingExecutor
 from drumline_server.storage.models import Project, Token
 from drumline_server.storage.notifications import Notifier, Publisher
+from drumline_server.storage.requests import BatchingExecutor
 from drumline_server.telemetry.log_search import LogSearches
 
 DEFAULT_PROJECT = "default"

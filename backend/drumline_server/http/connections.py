@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from drumline.contracts.problems import PROBLEM_MEDIA_TYPE, ProblemCode
 from drumline_server.base.errors import DrumlineError
 from drumline_server.http.errors import problem_body
-from drumline_server.http.gate import MAX_ADDRESS_BYTES, MAX_HEADER_BYTES, MAX_HEADERS
+from drumline_server.http.layers import MAX_ADDRESS_BYTES, MAX_HEADER_BYTES, MAX_HEADERS
 
 MAX_PIPELINED = 32
 """Requests of one connection that may wait for the answer to another; one read could bring thousands."""

@@ -21,8 +21,8 @@ from drumline_server.base import callers
 from drumline_server.base.callers import MAX_CURSOR, Enrolment, Principal, Role, WorkerPrincipal
 from drumline_server.base.errors import ForbiddenError, InvalidRequestError, UnauthenticatedError
 from drumline_server.http.connections import note_authenticated
-from drumline_server.http.gate import SAFE, session_cookie
 from drumline_server.http.json_bodies import JsonRoute
+from drumline_server.http.layers import SAFE, session_cookie
 from drumline_server.http.request_context import AppState, app_state
 from drumline_server.services import identity
 

@@ -18,17 +18,17 @@ from drumline_server.base.errors import DrumlineError
 from drumline_server.base.settings import Clock, Settings
 from drumline_server.http.connections import Connections
 from drumline_server.http.errors import send_problem
-from drumline_server.http.figures import Figures
 from drumline_server.http.limits import LoginLimiter, Shares
 from drumline_server.lifecycle.heartbeat import IdleHeartbeats
 from drumline_server.live.hub import Hub
 from drumline_server.services.bundle_reading import Reading
 from drumline_server.services.identity import Authentication, TokenCache
+from drumline_server.services.overview import Figures
 from drumline_server.services.submit import Submission, SubmissionResult
 from drumline_server.storage.blobs import BlobStore
 from drumline_server.storage.database import Database
-from drumline_server.storage.group_commit import BatchingExecutor
 from drumline_server.storage.notifications import Notifier
+from drumline_server.storage.requests import BatchingExecutor
 from drumline_server.telemetry.log_search import LogSearches
 
 _MAX_ENTRIES = 32

@@ -15,11 +15,11 @@ from sqlalchemy.orm import Session
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import AttemptState, DeviceState, MemberState, RunState
 from drumline_server.base.settings import Clock
-from drumline_server.lifecycle import finish, release, retries
+from drumline_server.lifecycle import aftermath, finish
+from drumline_server.lifecycle.aftermath import quarantine_devices
 from drumline_server.lifecycle.alerts import record_stall
 from drumline_server.lifecycle.finish import close_attempt
 from drumline_server.lifecycle.guard import SKEW_US, clamp_host_timestamps
-from drumline_server.lifecycle.release import quarantine_devices
 from drumline_server.lifecycle.transitions import transition_run
 from drumline_server.storage.history import lock_run
 from drumline_server.storage.models import Attempt, Device, Host, Incarnation, Member, Run, table_of
@@ -107,7 +107,7 @@ _ANY_DUE = select(
     _STALLED.exists().label("stalled"),
     _UNRELEASED.exists().label("unreleased"),
     _SILENT.exists().label("silent"),
-    retries.FAULTY_HOSTS.exists().label("faulty"),
+    aftermath.FAULTY_HOSTS.exists().label("faulty"),
     _LOST.exists().label("lost"),
     _SUPERSEDED.exists().label("superseded"),
     _AHEAD.exists().label("ahead"),
@@ -150,7 +150,7 @@ def overdue_actions(session: Session, deadlines: Deadlines, clock: Clock, *, now
         (found.active, _runs_over_limit, _stop_over_limit),
         (found.unreleased, _members_with_unreleased_devices, _quarantine_unreleased),
         (found.silent, _silent_hosts, _mark_host_suspect),
-        (found.faulty, _faulty_hosts, retries.quarantine_faulty_host),
+        (found.faulty, _faulty_hosts, aftermath.quarantine_faulty_host),
         (may_lose and found.stalled, _stalled_runs, tell_stall),
         (may_lose and found.lost, _lost_hosts, lose_host),
         (may_lose and found.superseded, _superseded_incarnations, _expire_superseded),
@@ -178,7 +178,7 @@ def _cutoffs(deadlines: Deadlines, now: int) -> Cutoffs:
         "leased_before": now - int(deadlines.takeover_s * _MICROS) - deadlines.stalled_us,
         "advanced_before": now - int(deadlines.stall_s * _MICROS) - deadlines.stalled_us,
         "stalled": deadlines.stalled_us,
-        "failed_since": retries.fault_window_start(now),
+        "failed_since": aftermath.fault_window_start(now),
     }
 
 
@@ -226,7 +226,7 @@ def _silent_hosts(session: Session, times: Cutoffs) -> Sequence[str]:
 
 
 def _faulty_hosts(session: Session, times: Cutoffs) -> list[str]:
-    return retries.faulty_hosts(session, now=times["now"])
+    return aftermath.faulty_hosts(session, now=times["now"])
 
 
 def _lost_hosts(session: Session, times: Cutoffs) -> Sequence[str]:
@@ -249,14 +249,14 @@ def _expire_unclaimed(attempt_id: str, session: Session, *, now: int) -> None:
     run, attempt = _lock_attempt(session, attempt_id)
     if attempt.state != AttemptState.DISPATCHED or attempt.claim_deadline > now:
         return
-    release.end_unstarted_attempt(session, attempt, AttemptState.EXPIRED, EndReason.NOT_CLAIMED, now=now)
+    aftermath.end_unstarted_attempt(session, attempt, AttemptState.EXPIRED, EndReason.NOT_CLAIMED, now=now)
     if run.state == RunState.PLACED and _is_past_queue_deadline(run, now):
         transition_run(session, run, RunState.FAILED, now=now, reason=EndReason.QUEUE_LIMIT)
     elif run.state == RunState.PLACED:
-        retries.requeue(session, run, now=now)
+        aftermath.requeue(session, run, now=now)
     elif run.state == RunState.CANCELLING:
         reason = EndReason(run.stop_reason or EndReason.CANCELLED)
-        transition_run(session, run, release.end_state(reason), now=now, reason=reason)
+        transition_run(session, run, aftermath.end_state(reason), now=now, reason=reason)
     announce(session, QUEUE)
 
 
@@ -279,7 +279,7 @@ def _is_past_queue_deadline(run: Run, now: int) -> bool:
 def _requeue_after_backoff(run_id: str, session: Session, *, now: int) -> None:
     run = lock_run(session, run_id)
     if run is not None and run.state == RunState.RETRY_WAIT and (run.retry_at or 0) <= now:
-        retries.requeue(session, run, now=now)
+        aftermath.requeue(session, run, now=now)
         announce(session, QUEUE)
 
 
@@ -290,7 +290,7 @@ def _stop_over_limit(run_id: str, session: Session, *, now: int) -> None:
     attempt = live_attempt(session, run.id)
     since = attempt and attempt.state != AttemptState.FINISHING and (attempt.started_at or attempt.claimed_at)
     if since and _is_over_limit(run.limits, since, now):
-        release.stop_run(session, run, EndReason.RUN_LIMIT, now=now)
+        aftermath.stop_run(session, run, EndReason.RUN_LIMIT, now=now)
 
 
 def _mark_stalled(run_id: str, session: Session, *, before: int, now: int) -> None:

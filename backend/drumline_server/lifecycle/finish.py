@@ -15,7 +15,8 @@ from drumline.contracts.events import MemberAck, MemberEnd, MemberTick
 from drumline.contracts.reasons import REASONS, Category, EndReason
 from drumline.contracts.states import TERMINAL_ATTEMPT, TERMINAL_MEMBER, AttemptState, MemberState, RunState
 from drumline_server.base.errors import DrumlineError, FencedError
-from drumline_server.lifecycle import release, retries
+from drumline_server.lifecycle import aftermath
+from drumline_server.lifecycle.aftermath import QuarantineReason, free_devices, quarantine_devices
 from drumline_server.lifecycle.alerts import record_stall
 from drumline_server.lifecycle.guard import (
     LockedMember,
@@ -27,7 +28,6 @@ from drumline_server.lifecycle.guard import (
     require_key,
     require_same_incarnation,
 )
-from drumline_server.lifecycle.release import QuarantineReason, free_devices, quarantine_devices
 from drumline_server.lifecycle.transitions import transition_attempt, transition_member, transition_run
 from drumline_server.storage import history
 from drumline_server.storage.models import Attempt, Host, Member, Run
@@ -156,7 +156,7 @@ def reconcile_attempt(session: Session, run: Run, attempt: Attempt, *, now: int)
     message = failed.reason_message if failed else ""
     # Nothing ran, so there is no telemetry to wait for.
     if attempt.state == AttemptState.DISPATCHED:
-        release.end_unstarted_attempt(session, attempt, REASONS[reason].attempt_state, reason, now=now)
+        aftermath.end_unstarted_attempt(session, attempt, REASONS[reason].attempt_state, reason, now=now)
         _reconcile_run(session, run, reason, message, now=now)
         return
     if attempt.state != AttemptState.FINISHING:
@@ -250,7 +250,7 @@ def _reconcile_run(session: Session, run: Run, reason: EndReason, message: str, 
         transition_run(session, run, RunState.CANCELLING, now=now, columns={"stop_reason": reason})
         transition_run(session, run, RunState.CANCELLED, now=now, reason=reason, columns={"reason_message": message})
     else:
-        retries.retry_or_fail(session, run, reason, message, now=now)
+        aftermath.retry_or_fail(session, run, reason, message, now=now)
 
 
 def _end_stopped_run(session: Session, run: Run, reason: EndReason, message: str, *, now: int) -> None:
@@ -259,14 +259,14 @@ def _end_stopped_run(session: Session, run: Run, reason: EndReason, message: str
         return
     stopped_for = EndReason(run.stop_reason or EndReason.CANCELLED)
     columns = {"reason_message": _stop_message(run, stopped_for, message if reason is stopped_for else "")}
-    transition_run(session, run, release.end_state(stopped_for), now=now, reason=stopped_for, columns=columns)
+    transition_run(session, run, aftermath.end_state(stopped_for), now=now, reason=stopped_for, columns=columns)
 
 
 def _stop_message(run: Run, stopped_for: EndReason, told: str) -> str:
     """Why the server stopped a run; `told` is what its worker says of the same reason."""
     if stopped_for is EndReason.RUN_LIMIT:
         return told or f"The limit was {run.limits['run_s']:g} s."
-    return release.stopped_by(run, told)
+    return aftermath.stopped_by(run, told)
 
 
 def mark_member_lost(

@@ -24,7 +24,7 @@ from drumline.contracts.states import (
 from drumline_server.base.callers import digest
 from drumline_server.base.errors import DrumlineError, FencedError, NotFoundError
 from drumline_server.base.settings import Clock
-from drumline_server.lifecycle.retries import BACKOFF_S
+from drumline_server.lifecycle.aftermath import BACKOFF_S
 from drumline_server.storage.history import lock_run
 from drumline_server.storage.models import Attempt, Device, Host, Incarnation, Member, Run, table_of
 from drumline_server.storage.runs import attempt_by_id, member_by_id

@@ -36,10 +36,10 @@ from drumline_server.lifecycle.guard import (
     require_key,
 )
 from drumline_server.lifecycle.probes import due_device_checks, has_active_probe
-from drumline_server.storage.group_commit import BatchingExecutor
 from drumline_server.storage.history import record_event
 from drumline_server.storage.models import Attempt, Device, Host, Member, Run, table_of
 from drumline_server.storage.notifications import QUEUE, announce, host_list, run_list
+from drumline_server.storage.requests import BatchingExecutor
 
 LiveMember = tuple[Member, Attempt, Run]
 IdleHeartbeats = BatchingExecutor[tuple[str, Heartbeat], HeartbeatReply | None]

@@ -29,8 +29,8 @@ from drumline.slices import KnownGpus, KnownSlice, parse_chips
 from drumline.wording import duration, exact_size_text
 from drumline_server.base.errors import DrumlineError, NotFoundError
 from drumline_server.base.shapes import Chips, devices_per_replica
+from drumline_server.lifecycle.aftermath import FREED
 from drumline_server.lifecycle.guard import require_incarnation
-from drumline_server.lifecycle.release import FREED
 from drumline_server.lifecycle.transitions import transition_device
 from drumline_server.storage.models import Device, Host, Plan
 from drumline_server.storage.notifications import QUEUE, announce, host_list, notify

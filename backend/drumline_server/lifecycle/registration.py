@@ -18,6 +18,7 @@ from drumline.contracts.worker_api import PROTOCOL_VERSION, DeviceReport, Regist
 from drumline_server.base.errors import DrumlineError
 from drumline_server.base.settings import VERSION, Settings
 from drumline_server.lifecycle import finish
+from drumline_server.lifecycle.aftermath import FREED
 from drumline_server.lifecycle.guard import (
     LockedMember,
     describe_other_incarnation,
@@ -25,7 +26,6 @@ from drumline_server.lifecycle.guard import (
     require_clock,
     require_host,
 )
-from drumline_server.lifecycle.release import FREED
 from drumline_server.lifecycle.transitions import transition_device
 from drumline_server.storage.history import record_event
 from drumline_server.storage.models import Device, Hold, Host, Incarnation, Member

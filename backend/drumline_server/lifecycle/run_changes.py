@@ -16,9 +16,9 @@ from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import MAX_LABELS
 from drumline.contracts.states import TERMINAL_RUN, RunState
 from drumline_server.base.errors import InvalidRequestError
-from drumline_server.lifecycle import release
+from drumline_server.lifecycle import aftermath
+from drumline_server.lifecycle.aftermath import stopped_by
 from drumline_server.lifecycle.deletion import Deletion, delete_runs
-from drumline_server.lifecycle.release import stopped_by
 from drumline_server.lifecycle.transitions import transition_run
 from drumline_server.storage import fields, history
 from drumline_server.storage.history import lock_run, record_event
@@ -70,7 +70,7 @@ def ask_to_stop(session: Session, run: Run, requested_by: PrincipalRef, grace_s:
         transition_run(session, run, RunState.CANCELLED, now=now, reason=EndReason.CANCELLED, columns=columns)
         announce(session, QUEUE)
     elif run.state in (RunState.PLACED, RunState.RUNNING):
-        release.stop_run(session, run, EndReason.CANCELLED, now=now)
+        aftermath.stop_run(session, run, EndReason.CANCELLED, now=now)
 
 
 def _note_request(

@@ -48,8 +48,8 @@ from drumline_server.scheduling.snapshot import SchedulingTerms
 from drumline_server.scheduling.webhooks import WebhookPosts
 from drumline_server.storage.database import Database
 from drumline_server.storage.fields import is_spread_due, spread_due
-from drumline_server.storage.idempotency import forget_old_keys
 from drumline_server.storage.notifications import BULKS, CANCELS, ERASURES, QUEUE, WEBHOOKS
+from drumline_server.storage.requests import forget_old_keys
 from drumline_server.storage.runs import forget_old_plans
 
 log = logging.getLogger(__name__)

@@ -1,12 +1,14 @@
 """Reads what placement looks at: free devices of live hosts, held ones, and the head of a project's queue.
 
+What would start is asked of placement itself, also for a queue or devices that are not as they were read.
+
 The queue is read by index only, whatever its length: runs of one priority and shape are alike but for their age, so the
 oldest of each such group are all that can matter. Of each of the first `GROUPS` groups at least the `HEAD_MIN` oldest
 are there, so that no group hides another, and beside them the `HEAD_MAX` oldest of all. The statements are made once:
 making one costs more than running it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Self
@@ -33,7 +35,16 @@ from drumline_server.base.settings import Settings
 from drumline_server.base.shapes import Shape
 from drumline_server.scheduling import capacity
 from drumline_server.scheduling.capacity import ResumeLocation, place_on_slice
-from drumline_server.scheduling.placement import Ageing, FreeDevice, QueuedRun, Release, Snapshot, in_order
+from drumline_server.scheduling.placement import (
+    PREFERRED,
+    Ageing,
+    FreeDevice,
+    QueuedRun,
+    Release,
+    Snapshot,
+    in_order,
+    place,
+)
 from drumline_server.storage.models import Attempt, Device, Hold, Host, Member, Project, Run
 
 GROUPS = 64
@@ -42,6 +53,8 @@ HEAD_MIN, HEAD_MAX = 20, 200
 """How many waiting runs of one project, priority and shape a tick considers, the oldest first."""
 QUEUE_MAX = 1_000
 """How many waiting runs of all its groups a tick considers, where `HEAD_MIN` of each are fewer."""
+_TRIES = 24
+"""Runs that may be left out one by one of those that must finish; of more, some may be named that need not."""
 _MICROS = 1_000_000
 RunRow = Row[str, str, str, int, int, int, str | None, str | None]
 """The columns of `_RUNS`."""
@@ -279,3 +292,101 @@ _OLDER_ALIKE = select(func.count()).select_from(
     .limit(bindparam("head"))
     .subquery()
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Counterfactuals:
+    """Each alone would let the run start now; None or empty where it would not."""
+
+    replicas: int | None
+    """The largest smaller number of replicas."""
+    platform: str | None
+    finish: tuple[str, ...]
+    """Runs that hold what it needs."""
+
+
+def would_start(snapshot: Snapshot, run_id: str) -> bool:
+    """Whether the next look at the queue starts the run."""
+    return any(placement.run_id == run_id for placement in place(snapshot).placements)
+
+
+def counterfactuals(
+    snapshot: Snapshot, run: QueuedRun, ageing: Ageing, *, only_resubmitted: frozenset[str] | None = None
+) -> Counterfactuals:
+    """What would let a run start that does not start now. Resubmitted it may go to `only_resubmitted`, or anywhere."""
+    resubmitted = replace(run, avoid=None, only=only_resubmitted, created_at=snapshot.now)
+    return Counterfactuals(
+        replicas=_most(
+            run.shape.replicas - 1,
+            lambda count: _starts_as(snapshot, resubmitted, run.shape.of(replicas=count), ageing),
+        ),
+        platform=next(
+            (
+                platform
+                for platform in PREFERRED
+                if run.shape.platform not in ("any", platform)
+                and _starts_as(snapshot, resubmitted, run.shape.of(platform=platform), ageing)
+            ),
+            None,
+        ),
+        finish=_must_finish(snapshot, run),
+    )
+
+
+def resubmit(snapshot: Snapshot, resubmitted: QueuedRun, shape: Shape, ageing: Ageing) -> Snapshot:
+    """The same, with the run cancelled and submitted again in another shape."""
+    others = (other for other in snapshot.queue if other.id != resubmitted.id)
+    return replace(snapshot, queue=in_order((*others, replace(resubmitted, shape=shape)), ageing, snapshot.now))
+
+
+def finish_runs(snapshot: Snapshot, run_ids: Iterable[str]) -> Snapshot:
+    """The same, with those runs ended and their devices free."""
+    ended = set(run_ids)
+    freed = tuple(
+        FreeDevice(f"{release.run_id}/{release.host_id}/{index}", release.host_id, release.platform, 1 << 20 | index)
+        for release in snapshot.releases
+        if release.run_id in ended
+        for index in range(release.devices)
+    )
+    kept = tuple(release for release in snapshot.releases if release.run_id not in ended)
+    return replace(snapshot, free=(*snapshot.free, *freed), releases=kept)
+
+
+def _starts_as(snapshot: Snapshot, resubmitted: QueuedRun, shape: Shape, ageing: Ageing) -> bool:
+    return would_start(resubmit(snapshot, resubmitted, shape, ageing), resubmitted.id)
+
+
+def _most(upper: int, starts: Callable[[int], bool]) -> int | None:
+    """The largest number up to `upper` that starts; a smaller gang fits wherever a larger one does."""
+    lower = 0
+    while lower < upper:
+        middle = (lower + upper + 1) // 2
+        if starts(middle):
+            lower = middle
+        else:
+            upper = middle - 1
+    return lower or None
+
+
+def _must_finish(snapshot: Snapshot, run: QueuedRun) -> tuple[str, ...]:
+    """Runs whose end lets it start, those that end first as far as is known, and none that need not end."""
+    ids = list(dict.fromkeys(release.run_id for release in sorted(snapshot.releases, key=_soonest)))
+    fewest, most = 1, len(ids)
+    while fewest < most:
+        middle = (fewest + most) // 2
+        if would_start(finish_runs(snapshot, ids[:middle]), run.id):
+            most = middle
+        else:
+            fewest = middle + 1
+    awaited = ids[:fewest]
+    if not awaited or not would_start(finish_runs(snapshot, awaited), run.id):
+        return ()
+    for candidate in awaited[:-1][:_TRIES]:
+        without = [run_id for run_id in awaited if run_id != candidate]
+        if would_start(finish_runs(snapshot, without), run.id):
+            awaited = without
+    return tuple(awaited)
+
+
+def _soonest(release: Release) -> tuple[bool, int, str]:
+    return release.at is None, release.at or 0, release.run_id

@@ -1,18 +1,28 @@
-"""Why a run waits: computed when it is read, from the fleet and the queue as they are."""
+"""The rule by which a run waits: from the fleet and the queue as they are; and of a run whose devices are given:
+claims, the start, its own stopping, the last of its telemetry.
+"""
 
 from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import JsonValue
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.base import from_micros
-from drumline.contracts.states import TERMINAL_RUN, RunState
+from drumline.contracts.events import WAITING_FOR_TELEMETRY
+from drumline.contracts.reasons import EndReason
+from drumline.contracts.states import (
+    TERMINAL_ATTEMPT,
+    TERMINAL_MEMBER,
+    AttemptState,
+    MemberState,
+    RunState,
+)
 from drumline.slices import MAX_SIMULATED_DEVICES
-from drumline.wording import plural
+from drumline.wording import plural, size_text
 from drumline_server.base.shapes import Shape
-from drumline_server.lifecycle import checkpoints
 from drumline_server.scheduling import capacity
 from drumline_server.scheduling.capacity import (
     HostCapacity,
@@ -21,13 +31,10 @@ from drumline_server.scheduling.capacity import (
     capacities,
     describe_need,
     describe_room,
-    no_shared_store,
     room,
-    store_warning,
 )
-from drumline_server.services.explain_attempt import why_attempt
-from drumline_server.storage.models import Run
-from drumline_server.storage.runs import members_of
+from drumline_server.storage import runs
+from drumline_server.storage.models import Attempt, Host, Incarnation, Member, Run
 
 _SENTENCES = {
     "quarantined": "{host} has devices for it, but is quarantined: run after run failed there.",
@@ -44,6 +51,9 @@ _RULES: dict[str, Literal["host_quarantined", "host_draining", "host_lost"]] = {
     "draining": "host_draining",
     "lost": "host_lost",
 }
+Row = tuple[Member, str]
+"""A member and the name of its host."""
+Rule = Literal["finishing", "stopping", "claiming", "starting", "telemetry"]
 
 
 def why_out_of_service(hosts: Sequence[HostCapacity], shape: Shape) -> api.Why | None:
@@ -85,94 +95,6 @@ def _why_devices(hosts: Sequence[HostCapacity], shape: Shape) -> api.Why | None:
     )
 
 
-def with_checkpoint(session: Session, run: Run, why: api.Why | None) -> api.Why | None:
-    """`why`, and what a run that has checkpoints waits for or loses; as it is for every other run."""
-    if why is None or run.state not in (RunState.QUEUED, RunState.RETRY_WAIT):
-        return why
-    home = capacity.resume_locations(session, run.project_id, [run]).get(run.id)
-    if home is None:
-        return why
-    fleet = capacities(session, run.project_id)
-    if run.state == RunState.QUEUED and waits_there(why.rule, run, home, fleet):
-        why = _why_tied_to_hosts(run, why, home, fleet)
-    return _with_loss(session, run, why, home)
-
-
-def waits_there(rule: api.WaitRule, run: Run, home: capacity.ResumeLocation, fleet: Sequence[HostCapacity]) -> bool:
-    """Whether a queued run waits for the hosts that can read its checkpoint; of one that starts `rule` tells enough."""
-    if not capacity.is_tied(run, home, fleet):
-        return False
-    shape = Shape.parse(run.shape)
-    there = [host for host in capacity.readers_of(home, fleet) if host.out_of_service is None]
-    return rule != "starting" or room(there, shape, lambda host: host.free) < shape.replicas
-
-
-def _why_tied_to_hosts(run: Run, why: api.Why, home: capacity.ResumeLocation, fleet: Sequence[HostCapacity]) -> api.Why:
-    """Where those hosts are lost, too small or out of service, or their devices are, what would help."""
-    names = " or ".join(sorted(home.hosts.values()))
-    there, shape = capacity.readers_of(home, fleet), Shape.parse(run.shape)
-    possible = best_platform(there, shape).replicas
-    blocked = why_out_of_service(there, shape)
-    goes_on = f"Resumes from its checkpoint of step {home.step}, which only {names} can read"
-    evidence = {**why.evidence, "step": home.step, "hosts": sorted(home.hosts.values())}
-    if not home.hosts:
-        sentence, remedy = (
-            "Waits for a host that can read its checkpoint.",
-            f"Bring that host back. {_how_to_start_over(run)}",
-        )
-    elif possible < shape.replicas:
-        sentence = f"{goes_on}, with room for {plural(possible, 'replica')}, not for {shape.replicas}."
-        remedy = f"Submit it with as many, or share its --checkpoint-dir with a larger host. {_how_to_start_over(run)}"
-        evidence |= {"possible": possible}
-    elif blocked is None:
-        sentence = f"{goes_on}; waits for {run.replicas} replicas there."
-        remedy = f"It starts when {names} is free. Workers that share a --checkpoint-dir can take over."
-    else:
-        sentence, remedy = f"{goes_on}. {blocked.sentence}", f"{blocked.remedy} {_how_to_start_over(run)}"
-        evidence |= {**blocked.evidence, "blocked_by": blocked.rule}
-    update = {"rule": "checkpoint_host", "sentence": sentence, "evidence": evidence, "remedy": remedy}
-    return why.model_copy(update=update)
-
-
-def _how_to_start_over(run: Run) -> str:
-    """How not to wait for the checkpoint; a re-run resumes from where its run was told to."""
-    if run.resume_from is None:
-        return f"To start over on another host, cancel it and `drumline rerun {run.id}`."
-    return f"To start over on another host, cancel it and `drumline rerun {run.id} --from-start`."
-
-
-def _with_loss(session: Session, run: Run, why: api.Why, home: capacity.ResumeLocation) -> api.Why:
-    if home.lost is None:
-        return why
-    host = checkpoints.writer_of(session, home.lost)
-    loss = f"Its checkpoint of step {home.lost.step} was on {host}, which is lost"
-    if home.hosts:
-        loss += f": it resumes from step {home.step}"
-    elif run.resume_from is None:
-        loss += ": it starts over"
-    evidence = {**why.evidence, "lost_step": home.lost.step, "lost_host": host}
-    return why.model_copy(update={"sentence": f"{why.sentence} {loss}.", "evidence": evidence})
-
-
-def warnings_of(session: Session, run: Run) -> tuple[api.RunWarning, ...]:
-    """What to know of a run that has not ended: that it cannot save where it is, or where it would have room."""
-    if run.state in (RunState.QUEUED, RunState.RETRY_WAIT):
-        shape = Shape.parse(run.shape)
-        return () if shape.is_one_host else store_warning(capacities(session, run.project_id, shape.platform), shape)
-    if run.state in TERMINAL_RUN or run.attempt_id is None or len(run.hosts) < 2:
-        return ()
-    hosts = {member.host_id for member in members_of(session, run.attempt_id)}
-    if checkpoints.share_a_store(session, hosts):
-        return ()
-    named = f"{', '.join(run.hosts[:-1])} and {run.hosts[-1]}"
-    return no_shared_store(f"Its hosts {named} share no checkpoint store: run.checkpoint fails there.")
-
-
-def why_waiting(session: Session, run: Run, *, now: int) -> api.Why | None:
-    """The rule that blocks a waiting run; None for a run that does not wait."""
-    return with_checkpoint(session, run, _why(session, run, now))
-
-
 def why_queued(shape: Shape, fleet: Sequence[HostCapacity]) -> api.Why:
     """What blocks a queued run of that shape without checkpoints, before the scheduler is asked."""
     fitting = [host for host in fleet if shape.platform in ("any", host.platform)]
@@ -186,34 +108,8 @@ def why_queued(shape: Shape, fleet: Sequence[HostCapacity]) -> api.Why:
     return why_out_of_service(fitting, shape) or _why_busy(fitting, shape)
 
 
-def with_scheduler_verdict(why: api.Why, *, starts: bool) -> api.Why:
-    """`why` of a queued run, once the scheduler's own look tells whether it starts with the devices that are free."""
-    if starts:
-        update = {"rule": "starting", "sentence": "Is about to be placed.", "remedy": ""}
-    elif why.rule == "starting":
-        update = {
-            "rule": "behind_others",
-            "sentence": "Devices are free, but kept for runs ahead of it.",
-            "remedy": "It starts when they have started; a higher priority would put it before them.",
-        }
-    else:
-        return why
-    return why.model_copy(update=update)
-
-
-def behind_runs_alike(why: api.Why) -> api.Why:
-    """`why` of a queued run that so many older runs are like that the scheduler looks at those alone."""
-    if why.rule != "starting":
-        return why
-    update = {
-        "rule": "behind_others",
-        "sentence": "Devices are free, but so many runs like it are ahead of it that these are looked at first.",
-        "remedy": "It starts after them; a higher priority would put it before them.",
-    }
-    return why.model_copy(update=update)
-
-
-def _why(session: Session, run: Run, now: int) -> api.Why | None:
+def why_by_state(session: Session, run: Run, now: int) -> api.Why | None:
+    """The rule that blocks a run, whatever checkpoints it has; None for one that does not wait."""
     match run.state:
         case RunState.QUEUED:
             return why_queued(Shape.parse(run.shape), capacities(session, run.project_id))
@@ -295,3 +191,148 @@ def _why_backoff(run: Run, now: int) -> api.Why:
         sentence=f"Failed ({run.reason_code}); tries again in {max(0, retry_at - now) / 1e6:.0f} s.",
         evidence={"retry_at": from_micros(retry_at).isoformat(), "attempts": run.attempts},
     )
+
+
+def why_attempt(session: Session, run: Run, *, now: int) -> api.Why | None:
+    """The rule for a run that is placed, stopping, finishing or cut off from its host; None for one that runs."""
+    query = select(Attempt).where(Attempt.id == run.attempt_id, Attempt.state.not_in(TERMINAL_ATTEMPT))
+    attempt = session.scalar(query)
+    if attempt is None:
+        return None
+    moved = _why_moved(session, attempt, now)
+    if moved is not None:
+        return moved
+    members = _members(session, attempt)
+    match rule_of_attempt(run.state, attempt.state):
+        case "finishing":
+            return _why_finishing(members)
+        case "stopping":
+            return _why_stopping(run, members)
+        case "claiming":
+            return _why_unclaimed(attempt, members, now)
+        case "starting":
+            sentence = "Has its devices; the workers are starting it."
+            return api.Why(rule="starting", sentence=sentence, evidence={"hosts": list(run.hosts)})
+    return _why_made_to_wait(members)
+
+
+def rule_of_attempt(run_state: str, attempt_state: str, *, is_made_to_wait: bool = False) -> Rule | None:
+    """The rule for a run in that state with a live attempt in that one; None for one that runs.
+
+    `is_made_to_wait` says whether a program of it waits for its telemetry to be taken.
+    """
+    if attempt_state == AttemptState.FINISHING:
+        return "finishing"
+    if run_state == RunState.CANCELLING:
+        return "stopping"
+    if run_state == RunState.RUNNING and is_made_to_wait:
+        return "telemetry"
+    if run_state != RunState.PLACED:
+        return None
+    return "claiming" if attempt_state == AttemptState.DISPATCHED else "starting"
+
+
+def _members(session: Session, attempt: Attempt) -> list[Row]:
+    query = (
+        select(Member, Host.name)
+        .join(Host, Host.id == Member.host_id)
+        .where(Member.attempt_id == attempt.id)
+        .order_by(Member.rank)
+    )
+    return [(member, name) for member, name in session.execute(query)]
+
+
+def _why_moved(session: Session, attempt: Attempt, now: int) -> api.Why | None:
+    """For members that may be alive on a machine, or in a data directory, that their host has moved from."""
+    query = (
+        select(Host.name, Incarnation)
+        .join(Member, Member.host_id == Host.id)
+        .join(Incarnation, Incarnation.id == Member.incarnation_id)
+        .where(Member.attempt_id == attempt.id, *runs.is_left_behind())
+        .order_by(Member.rank)
+    )
+    left = [(name, incarnation.lease_ends_at() or now) for name, incarnation in session.execute(query)]
+    if not left:
+        return None
+    hosts, until = [name for name, _ in left], max(ends_at for _, ends_at in left)
+    return api.Why(
+        rule="host_moved",
+        sentence=f"{_join_names(hosts)} has moved to another machine or data directory, and the program may be alive "
+        f"where it was: counts as dead in {max(0, until - now) / 1e6:.0f} s.",
+        evidence={"hosts": list(hosts), "until": from_micros(until).isoformat()},
+        remedy="Nothing has to be done: it resumes then, or as soon as the worker of before proves the program's end.",
+    )
+
+
+def _why_unclaimed(attempt: Attempt, members: Sequence[Row], now: int) -> api.Why:
+    absent = [name for member, name in members if member.state == MemberState.PENDING]
+    left_s = max(0, attempt.claim_deadline - now) / 1e6
+    return api.Why(
+        rule="claiming",
+        sentence=f"Has its devices; waits for the worker of {_join_names(absent)} to take it.",
+        evidence={"missing": list(absent), "members": len(members)},
+        remedy=f"If that does not happen within {left_s:.0f} s, it goes back into the queue.",
+    )
+
+
+def _by_whom(run: Run) -> str:
+    asked = run.stop_reason == EndReason.CANCELLED and run.cancel_requested_by is not None
+    return f" by {run.cancel_requested_by}" if asked else ""
+
+
+def _why_stopping(run: Run, members: Sequence[Row]) -> api.Why:
+    alive = [name for member, name in members if member.state not in TERMINAL_MEMBER]
+    grace_s = run.limits["grace_s"] if run.cancel_grace_s is None else run.cancel_grace_s
+    return api.Why(
+        rule="stopping",
+        sentence=f"Was asked to stop{_by_whom(run)}; waits for the program on {_join_names(alive)} to end.",
+        evidence={
+            "hosts": list(alive),
+            "grace_s": grace_s,
+            "since": None if run.cancel_requested_at is None else from_micros(run.cancel_requested_at).isoformat(),
+        },
+        remedy=f"The program has {grace_s:g} s for it and is killed then.",
+    )
+
+
+def _why_finishing(members: Sequence[Row]) -> api.Why:
+    alive = [name for member, name in members if member.state not in TERMINAL_MEMBER]
+    if alive:
+        return api.Why(
+            rule="finishing",
+            sentence=f"Is decided; waits for the program on {_join_names(alive)} to end.",
+            evidence={"hosts": list(alive)},
+        )
+    late = [(member, name) for member, name in members if (member.last_seq or 0) > member.acked_seq]
+    evidence: dict[str, JsonValue] = {
+        "missing_records": {name: (member.last_seq or 0) - member.acked_seq for member, name in late}
+    }
+    unsent = {name: member.unsent_bytes for member, name in late if member.unsent_bytes}
+    if unsent:
+        evidence["unsent_bytes"] = dict(unsent)
+    size = f" {size_text(sum(unsent.values()))} of" if unsent else ""
+    return api.Why(
+        rule="finishing",
+        sentence=f"The program has ended; {_join_names([name for _, name in late])} is sending{size} telemetry.",
+        evidence=evidence,
+        remedy="Nothing has to be done, and its devices are free. What a lost host has not sent is recorded as a gap.",
+    )
+
+
+def _why_made_to_wait(members: Sequence[Row]) -> api.Why | None:
+    """For a program that runs, but of which a host can take no more before the server has."""
+    live = [(member, name) for member, name in members if member.state not in TERMINAL_MEMBER]
+    waiting = [name for member, name in live if member.phase == WAITING_FOR_TELEMETRY]
+    if not waiting:
+        return None
+    return api.Why(
+        rule="telemetry",
+        sentence=f"The program waits for its telemetry to be taken: what {_join_names(waiting)} keeps for it is full.",
+        evidence={"hosts": list(waiting)},
+        remedy="It resumes as the server takes what there is; no limit of its steps counts meanwhile. A greater "
+        "DRUMLINE_WORKER_SPOOL_BYTES of the worker takes more.",
+    )
+
+
+def _join_names(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

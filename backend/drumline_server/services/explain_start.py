@@ -1,148 +1,123 @@
-"""What would let a queued run start: suggestions that the scheduler itself has tried, and when it is expected to."""
+"""Why a run waits, with what its checkpoints tie it to; and what would let a queued run start: suggestions that the
+scheduler itself has tried, and when it is expected to.
+"""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 
 from sqlalchemy import and_, case, func, or_, select, tuple_
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.base import from_micros
-from drumline.contracts.states import RunState
+from drumline.contracts.states import TERMINAL_RUN, RunState
 from drumline.wording import plural
 from drumline_server.base.shapes import Shape
 from drumline_server.lifecycle import checkpoints
 from drumline_server.scheduling import capacity
-from drumline_server.scheduling.capacity import capacities
+from drumline_server.scheduling.capacity import (
+    HostCapacity,
+    best_platform,
+    capacities,
+    no_shared_store,
+    room,
+    store_warning,
+)
 from drumline_server.scheduling.placement import (
-    PREFERRED,
     Ageing,
-    FreeDevice,
-    QueuedRun,
-    Release,
     Snapshot,
-    in_order,
     place,
 )
-from drumline_server.scheduling.snapshot import SchedulingTerms, is_beyond_queue_head, take_snapshot
-from drumline_server.services.explain import (
-    behind_runs_alike,
-    waits_there,
-    why_queued,
-    why_waiting,
-    with_scheduler_verdict,
+from drumline_server.scheduling.snapshot import (
+    Counterfactuals,
+    SchedulingTerms,
+    counterfactuals,
+    is_beyond_queue_head,
+    take_snapshot,
+    would_start,
 )
-from drumline_server.services.explain_attempt import rule_of_attempt
+from drumline_server.services.explain import rule_of_attempt, why_by_state, why_out_of_service, why_queued
 from drumline_server.storage.models import Attempt, Run
-from drumline_server.storage.runs import live_attempts
-
-_TRIES = 24
-"""Runs that may be left out one by one of those that must finish; of more, some may be named that need not."""
-
-
-@dataclass(frozen=True, slots=True)
-class Counterfactuals:
-    """Each alone would let the run start now; None or empty where it would not."""
-
-    replicas: int | None
-    """The largest smaller number of replicas."""
-    platform: str | None
-    finish: tuple[str, ...]
-    """Runs that hold what it needs."""
-
-
-def would_start(snapshot: Snapshot, run_id: str) -> bool:
-    """Whether the next look at the queue starts the run."""
-    return any(placement.run_id == run_id for placement in place(snapshot).placements)
-
-
-def counterfactuals(
-    snapshot: Snapshot, run: QueuedRun, ageing: Ageing, *, only_resubmitted: frozenset[str] | None = None
-) -> Counterfactuals:
-    """What would let a run start that does not start now. Resubmitted it may go to `only_resubmitted`, or anywhere."""
-    resubmitted = replace(run, avoid=None, only=only_resubmitted, created_at=snapshot.now)
-    return Counterfactuals(
-        replicas=_most(
-            run.shape.replicas - 1,
-            lambda count: _starts_as(snapshot, resubmitted, run.shape.of(replicas=count), ageing),
-        ),
-        platform=next(
-            (
-                platform
-                for platform in PREFERRED
-                if run.shape.platform not in ("any", platform)
-                and _starts_as(snapshot, resubmitted, run.shape.of(platform=platform), ageing)
-            ),
-            None,
-        ),
-        finish=_must_finish(snapshot, run),
-    )
-
-
-def resubmit(snapshot: Snapshot, resubmitted: QueuedRun, shape: Shape, ageing: Ageing) -> Snapshot:
-    """The same, with the run cancelled and submitted again in another shape."""
-    others = (other for other in snapshot.queue if other.id != resubmitted.id)
-    return replace(snapshot, queue=in_order((*others, replace(resubmitted, shape=shape)), ageing, snapshot.now))
-
-
-def finish_runs(snapshot: Snapshot, run_ids: Iterable[str]) -> Snapshot:
-    """The same, with those runs ended and their devices free."""
-    ended = set(run_ids)
-    freed = tuple(
-        FreeDevice(f"{release.run_id}/{release.host_id}/{index}", release.host_id, release.platform, 1 << 20 | index)
-        for release in snapshot.releases
-        if release.run_id in ended
-        for index in range(release.devices)
-    )
-    kept = tuple(release for release in snapshot.releases if release.run_id not in ended)
-    return replace(snapshot, free=(*snapshot.free, *freed), releases=kept)
-
-
-def _starts_as(snapshot: Snapshot, resubmitted: QueuedRun, shape: Shape, ageing: Ageing) -> bool:
-    return would_start(resubmit(snapshot, resubmitted, shape, ageing), resubmitted.id)
-
-
-def _most(upper: int, starts: Callable[[int], bool]) -> int | None:
-    """The largest number up to `upper` that starts; a smaller gang fits wherever a larger one does."""
-    lower = 0
-    while lower < upper:
-        middle = (lower + upper + 1) // 2
-        if starts(middle):
-            lower = middle
-        else:
-            upper = middle - 1
-    return lower or None
-
-
-def _must_finish(snapshot: Snapshot, run: QueuedRun) -> tuple[str, ...]:
-    """Runs whose end lets it start, those that end first as far as is known, and none that need not end."""
-    ids = list(dict.fromkeys(release.run_id for release in sorted(snapshot.releases, key=_soonest)))
-    fewest, most = 1, len(ids)
-    while fewest < most:
-        middle = (fewest + most) // 2
-        if would_start(finish_runs(snapshot, ids[:middle]), run.id):
-            most = middle
-        else:
-            fewest = middle + 1
-    awaited = ids[:fewest]
-    if not awaited or not would_start(finish_runs(snapshot, awaited), run.id):
-        return ()
-    for candidate in awaited[:-1][:_TRIES]:
-        without = [run_id for run_id in awaited if run_id != candidate]
-        if would_start(finish_runs(snapshot, without), run.id):
-            awaited = without
-    return tuple(awaited)
-
-
-def _soonest(release: Release) -> tuple[bool, int, str]:
-    return release.at is None, release.at or 0, release.run_id
-
+from drumline_server.storage.runs import live_attempts, members_of
 
 _MICROS = 1_000_000
 _EARLIER = 20
 _ENOUGH = 3
 """Earlier runs of a job from which its duration is foretold."""
 _NAMED = 3
+
+
+def why_waiting(session: Session, run: Run, *, now: int) -> api.Why | None:
+    """The rule that blocks a waiting run; None for a run that does not wait."""
+    return with_checkpoint(session, run, why_by_state(session, run, now))
+
+
+def with_checkpoint(session: Session, run: Run, why: api.Why | None) -> api.Why | None:
+    """`why`, and what a run that has checkpoints waits for or loses; as it is for every other run."""
+    if why is None or run.state not in (RunState.QUEUED, RunState.RETRY_WAIT):
+        return why
+    home = capacity.resume_locations(session, run.project_id, [run]).get(run.id)
+    if home is None:
+        return why
+    fleet = capacities(session, run.project_id)
+    if run.state == RunState.QUEUED and waits_there(why.rule, run, home, fleet):
+        why = _why_tied_to_hosts(run, why, home, fleet)
+    return _with_loss(session, run, why, home)
+
+
+def waits_there(rule: api.WaitRule, run: Run, home: capacity.ResumeLocation, fleet: Sequence[HostCapacity]) -> bool:
+    """Whether a queued run waits for the hosts that can read its checkpoint; of one that starts `rule` tells enough."""
+    if not capacity.is_tied(run, home, fleet):
+        return False
+    shape = Shape.parse(run.shape)
+    there = [host for host in capacity.readers_of(home, fleet) if host.out_of_service is None]
+    return rule != "starting" or room(there, shape, lambda host: host.free) < shape.replicas
+
+
+def _why_tied_to_hosts(run: Run, why: api.Why, home: capacity.ResumeLocation, fleet: Sequence[HostCapacity]) -> api.Why:
+    """Where those hosts are lost, too small or out of service, or their devices are, what would help."""
+    names = " or ".join(sorted(home.hosts.values()))
+    there, shape = capacity.readers_of(home, fleet), Shape.parse(run.shape)
+    possible = best_platform(there, shape).replicas
+    blocked = why_out_of_service(there, shape)
+    goes_on = f"Resumes from its checkpoint of step {home.step}, which only {names} can read"
+    evidence = {**why.evidence, "step": home.step, "hosts": sorted(home.hosts.values())}
+    if not home.hosts:
+        sentence, remedy = (
+            "Waits for a host that can read its checkpoint.",
+            f"Bring that host back. {_how_to_start_over(run)}",
+        )
+    elif possible < shape.replicas:
+        sentence = f"{goes_on}, with room for {plural(possible, 'replica')}, not for {shape.replicas}."
+        remedy = f"Submit it with as many, or share its --checkpoint-dir with a larger host. {_how_to_start_over(run)}"
+        evidence |= {"possible": possible}
+    elif blocked is None:
+        sentence = f"{goes_on}; waits for {run.replicas} replicas there."
+        remedy = f"It starts when {names} is free. Workers that share a --checkpoint-dir can take over."
+    else:
+        sentence, remedy = f"{goes_on}. {blocked.sentence}", f"{blocked.remedy} {_how_to_start_over(run)}"
+        evidence |= {**blocked.evidence, "blocked_by": blocked.rule}
+    update = {"rule": "checkpoint_host", "sentence": sentence, "evidence": evidence, "remedy": remedy}
+    return why.model_copy(update=update)
+
+
+def _how_to_start_over(run: Run) -> str:
+    """How not to wait for the checkpoint; a re-run resumes from where its run was told to."""
+    if run.resume_from is None:
+        return f"To start over on another host, cancel it and `drumline rerun {run.id}`."
+    return f"To start over on another host, cancel it and `drumline rerun {run.id} --from-start`."
+
+
+def _with_loss(session: Session, run: Run, why: api.Why, home: capacity.ResumeLocation) -> api.Why:
+    if home.lost is None:
+        return why
+    host = checkpoints.writer_of(session, home.lost)
+    loss = f"Its checkpoint of step {home.lost.step} was on {host}, which is lost"
+    if home.hosts:
+        loss += f": it resumes from step {home.step}"
+    elif run.resume_from is None:
+        loss += ": it starts over"
+    evidence = {**why.evidence, "lost_step": home.lost.step, "lost_host": host}
+    return why.model_copy(update={"sentence": f"{why.sentence} {loss}.", "evidence": evidence})
 
 
 def explain(session: Session, run: Run, terms: SchedulingTerms, *, now: int) -> api.Why | None:
@@ -165,6 +140,47 @@ def explain_queued(
         return why
     why = why.model_copy(update={"position": queue_position(session, run, terms.ageing, now=now)})
     return _try_suggestions(session, run, why, snapshot, terms, now=now)
+
+
+def warnings_of(session: Session, run: Run) -> tuple[api.RunWarning, ...]:
+    """What to know of a run that has not ended: that it cannot save where it is, or where it would have room."""
+    if run.state in (RunState.QUEUED, RunState.RETRY_WAIT):
+        shape = Shape.parse(run.shape)
+        return () if shape.is_one_host else store_warning(capacities(session, run.project_id, shape.platform), shape)
+    if run.state in TERMINAL_RUN or run.attempt_id is None or len(run.hosts) < 2:
+        return ()
+    hosts = {member.host_id for member in members_of(session, run.attempt_id)}
+    if checkpoints.share_a_store(session, hosts):
+        return ()
+    named = f"{', '.join(run.hosts[:-1])} and {run.hosts[-1]}"
+    return no_shared_store(f"Its hosts {named} share no checkpoint store: run.checkpoint fails there.")
+
+
+def with_scheduler_verdict(why: api.Why, *, starts: bool) -> api.Why:
+    """`why` of a queued run, once the scheduler's own look tells whether it starts with the devices that are free."""
+    if starts:
+        update = {"rule": "starting", "sentence": "Is about to be placed.", "remedy": ""}
+    elif why.rule == "starting":
+        update = {
+            "rule": "behind_others",
+            "sentence": "Devices are free, but kept for runs ahead of it.",
+            "remedy": "It starts when they have started; a higher priority would put it before them.",
+        }
+    else:
+        return why
+    return why.model_copy(update=update)
+
+
+def behind_runs_alike(why: api.Why) -> api.Why:
+    """`why` of a queued run that so many older runs are like that the scheduler looks at those alone."""
+    if why.rule != "starting":
+        return why
+    update = {
+        "rule": "behind_others",
+        "sentence": "Devices are free, but so many runs like it are ahead of it that these are looked at first.",
+        "remedy": "It starts after them; a higher priority would put it before them.",
+    }
+    return why.model_copy(update=update)
 
 
 def _try_suggestions(

@@ -15,7 +15,7 @@ from drumline.contracts.states import DeviceState
 from drumline.slices import KnownSlice
 from drumline_server.base.callers import decode_cursor, page_of
 from drumline_server.base.errors import DrumlineError, NotFoundError
-from drumline_server.lifecycle.release import FREED
+from drumline_server.lifecycle.aftermath import FREED
 from drumline_server.lifecycle.transitions import transition_device
 from drumline_server.storage import history
 from drumline_server.storage.models import Device, Hold, Host, Member, Run, principal_in, set_principal

@@ -17,9 +17,9 @@ from drumline_server.base.callers import Principal, Role, WorkerPrincipal
 from drumline_server.base.errors import CapError, DrumlineError, InvalidRequestError, UnauthenticatedError
 from drumline_server.base.settings import Clock, Settings
 from drumline_server.storage import history, tokens
-from drumline_server.storage.group_commit import BatchingExecutor
 from drumline_server.storage.models import BrowserSession, LoginCode, Token
 from drumline_server.storage.notifications import CREDENTIALS, CommitNews
+from drumline_server.storage.requests import BatchingExecutor
 
 SECOND = 1_000_000
 TOUCH_EVERY = 60 * SECOND

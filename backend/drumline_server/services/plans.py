@@ -35,7 +35,6 @@ from drumline_server.services.checking import Checked, Checker, require_storable
 from drumline_server.services.explain_start import explain_queued
 from drumline_server.services.submit import CheckedRun, Submission, make_queued_run
 from drumline_server.storage.database import Database
-from drumline_server.storage.idempotency import IdempotentRequest, idempotent_request, is_answered, remember, replay
 from drumline_server.storage.models import (
     Device,
     Host,
@@ -46,6 +45,7 @@ from drumline_server.storage.models import (
     principal_columns,
     principal_in,
 )
+from drumline_server.storage.requests import IdempotentRequest, idempotent_request, is_answered, remember, replay
 from drumline_server.storage.runs import require_plan
 
 _AT_ONCE = 100

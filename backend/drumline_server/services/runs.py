@@ -13,12 +13,11 @@ from drumline.contracts.stacks import MemberStacks, MemberStanding, RunStacks
 from drumline.contracts.states import TERMINAL_MEMBER, TERMINAL_RUN, MemberState
 from drumline_server.base.callers import decode_cursor, page_of
 from drumline_server.base.errors import DrumlineError, InvalidRequestError
+from drumline_server.lifecycle.aftermath import stopped_by
 from drumline_server.lifecycle.deletion import deleted_from
-from drumline_server.lifecycle.release import stopped_by
 from drumline_server.scheduling.snapshot import SchedulingTerms
 from drumline_server.services import jobs
-from drumline_server.services.explain import warnings_of, why_waiting
-from drumline_server.services.explain_start import explain, rules_of
+from drumline_server.services.explain_start import explain, rules_of, warnings_of, why_waiting
 from drumline_server.services.run_lists import ListQuery, RunList, field_values
 from drumline_server.storage import runs
 from drumline_server.storage.fields import read_summary

@@ -20,9 +20,9 @@ from drumline_server.services.checking import Checked, Checker
 from drumline_server.services.runs import view_run
 from drumline_server.storage import fields, history
 from drumline_server.storage.history import record_first_events
-from drumline_server.storage.idempotency import IdempotentRequest, idempotent_request, remember, replay, replays
 from drumline_server.storage.models import JobVersion, Run, RunLabel, principal_columns, principal_in, table_of
 from drumline_server.storage.notifications import QUEUE, announce, run_list
+from drumline_server.storage.requests import IdempotentRequest, idempotent_request, remember, replay, replays
 from drumline_server.storage.runs import require_run, version_of
 
 _MICROS = 1_000_000

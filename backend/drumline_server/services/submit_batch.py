@@ -24,7 +24,8 @@ from drumline_server.services.checking import Checked, Checker, require_storable
 from drumline_server.services.jobs import ensure_version
 from drumline_server.services.submit import CheckedRun, no_room_to_wait, queue_rows, room_to_wait
 from drumline_server.storage import history
-from drumline_server.storage.idempotency import (
+from drumline_server.storage.models import Batch, JobVersion, principal_columns
+from drumline_server.storage.requests import (
     UNFINISHED,
     IdempotentRequest,
     finish,
@@ -33,7 +34,6 @@ from drumline_server.storage.idempotency import (
     remember,
     replay,
 )
-from drumline_server.storage.models import Batch, JobVersion, principal_columns
 
 _CREATED = 201
 _SHOWN_ERRORS = 20

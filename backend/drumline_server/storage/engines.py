@@ -1,20 +1,25 @@
 """SQLite and PostgreSQL, as the database has them: each reads and writes in threads, and raises the same errors.
 
-SQLite: the writer that commits many writes at once (`group_commit`), and readers beside it. The transaction is begun
-explicitly as IMMEDIATE: with the driver's own autobegin, rows of a released savepoint survived the rollback of the
-transaction around it.
+SQLite: one writer, and readers beside it. Writes that wait are one commit, as each durable commit costs an fsync. Each
+write has a savepoint: what one of them does wrong undoes only itself. Whoever waits hears after the commit, and there
+is a bound to how many wait. The transaction is begun explicitly as IMMEDIATE: with the driver's own autobegin, rows of
+a released savepoint survived the rollback of the transaction around it.
 
-PostgreSQL: a pool of connections, a thread for each transaction, and another try where it could not serialize. A
-connection that was cut shows when it is used. Before the COMMIT nothing has happened, and a new connection does it; to
-ask each connection whether it lives would cost every transaction a round trip.
+PostgreSQL: a pool of connections, a thread for each transaction, and another try where it could not serialize. It
+flushes its log once for all connections that commit meanwhile. A connection that was cut shows when it is used. Before
+the COMMIT nothing has happened, and a new connection does it; to ask each connection whether it lives would cost every
+transaction a round trip.
 """
 
 import logging
+import queue
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, QueuePool, create_engine, event
@@ -23,7 +28,6 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
 from drumline_server.base.errors import DatabaseUnavailableError
-from drumline_server.storage.group_commit import UNREACHABLE, GroupWriter, unavailable
 from drumline_server.storage.notifications import CommitNews, announced_topics
 
 log = logging.getLogger(__name__)
@@ -40,6 +44,106 @@ _TRIES = 6
 _BACKLOG = 5_000
 """Transactions that may wait for a thread; beyond that the server says that it is overloaded."""
 _OPTIONS = "-c statement_timeout=10s -c lock_timeout=8s -c idle_in_transaction_session_timeout=30s"
+_MOST_WRITES = 256
+"""Writes in one commit."""
+_WRITES_WAITING = 20_000
+"""Beyond that the server says that it is overloaded."""
+_UNREACHABLE = (OperationalError, PoolTimeoutError)
+
+
+@dataclass(eq=False, slots=True)
+class _Write:
+    fn: Callable[[Session], Any]
+    future: Future[Any]
+
+
+class GroupWriter:
+    """The one thread that writes to the database of `engine`; `commit_news` is told of each commit."""
+
+    def __init__(self, engine: Engine, commit_news: CommitNews) -> None:
+        self._writing = engine
+        self._commit_news = commit_news
+        self._writes: queue.Queue[_Write | None] = queue.Queue()
+        self._closed = False
+        self._thread = threading.Thread(target=self._write_forever, name="sqlite-writer", daemon=True)
+        self._thread.start()
+
+    def submit_write(self, fn: Callable[[Session], T]) -> Future[T]:
+        """Queues `fn`; the future ends after the commit. Raises DatabaseUnavailableError if too many wait."""
+        if self._closed:
+            raise DatabaseUnavailableError("The server is stopping.")
+        if self._writes.qsize() >= _WRITES_WAITING:
+            raise DatabaseUnavailableError(f"{_WRITES_WAITING} writes are waiting for the database.")
+        future: Future[T] = Future()
+        self._writes.put(_Write(fn, future))
+        return future
+
+    def close(self) -> None:
+        """Commits what waits, then ends the thread."""
+        self._closed = True
+        self._writes.put(None)
+        self._thread.join()
+        self._writing.dispose()
+
+    def _write_forever(self) -> None:
+        last = False
+        while not last:
+            item, batch = self._writes.get(), list[_Write]()
+            while item is not None:  # all that waits
+                # From here on it can't be cancelled, as nobody could tell whether it was committed.
+                if item.future.set_running_or_notify_cancel():
+                    batch.append(item)
+                if len(batch) >= _MOST_WRITES or self._writes.empty():
+                    break
+                item = self._writes.get()
+            last = item is None
+            if batch:
+                self._commit(batch)
+
+    def _commit(self, batch: list[_Write]) -> None:
+        outcomes: list[tuple[_Write, Any, BaseException | None]] = []  # Any: what each write returned
+        topics: set[str] = set()
+        try:
+            with self._writing.connect() as connection, connection.begin():
+                outcomes.extend(_perform(connection, write, topics) for write in batch)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the writer lives on and nobody waits for ever
+            log.warning("a commit of %d writes failed: %s", len(batch), error)
+            _resolve_writes([(write, None, _sqlite_unavailable(error)) for write in batch])
+            return
+        try:
+            self._commit_news.publish(topics)  # before the caller hears that it is done: what it reads next is current
+        finally:
+            _resolve_writes(outcomes)
+
+
+def _perform(connection: Connection, write: _Write, topics: set[str]) -> tuple[_Write, Any, BaseException | None]:
+    """Runs one write in its savepoint. Raises OperationalError if that broke the transaction of all."""
+    try:
+        # A savepoint each: a write that fails takes no other of its group along.
+        with Session(connection, join_transaction_mode="create_savepoint", expire_on_commit=False) as session:
+            with session.begin():
+                returned = write.fn(session)
+            topics |= announced_topics(session)
+    except Exception as error:
+        # SQLite itself says whether it has the transaction still: on a full disk, for one, it rolls back by itself
+        if not connection.connection.dbapi_connection.in_transaction:  # type: ignore[union-attr] # sqlite3's own
+            raise OperationalError("the transaction", None, error) from error
+        return write, None, _sqlite_unavailable(error) if isinstance(error, _UNREACHABLE) else error
+    return write, returned, None
+
+
+def _resolve_writes(outcomes: list[tuple[_Write, Any, BaseException | None]]) -> None:
+    for write, returned, error in outcomes:
+        if error is None:
+            write.future.set_result(returned)
+        else:
+            write.future.set_exception(error)
+
+
+def _sqlite_unavailable(error: Exception) -> DatabaseUnavailableError:
+    cause = getattr(error, "orig", None) or error
+    log.warning("the database is unavailable: %s", cause)
+    return DatabaseUnavailableError(f"The database is not available: {cause}.")
 
 
 class SqliteStore(GroupWriter):
@@ -70,8 +174,8 @@ class SqliteStore(GroupWriter):
         try:
             with Session(self._reading, expire_on_commit=False) as session, _ended_at(deadline, session):
                 return fn(session)
-        except UNREACHABLE as error:
-            raise unavailable(error) from error
+        except _UNREACHABLE as error:
+            raise _sqlite_unavailable(error) from error
 
 
 @contextmanager
@@ -170,7 +274,7 @@ class PostgresStore:
                 if _was_cut(error) and attempt < _TRIES - 1:
                     continue
                 if _is_unreachable(error):
-                    raise _unavailable(error) from error
+                    raise _postgres_unavailable(error) from error
                 raise
         raise AssertionError("unreachable")
 
@@ -180,16 +284,16 @@ class PostgresStore:
                 return self._commit(fn)
             except _CutError as error:
                 if attempt == _TRIES - 1:
-                    raise _unavailable(error) from error
+                    raise _postgres_unavailable(error) from error
             except DBAPIError as error:
                 if _is_retried(error) and attempt < _TRIES - 1:
                     time.sleep(random.uniform(0, 0.005 * 2**attempt))  # at random, so that one of the two gets ahead
                 elif _is_retried(error) or _is_unreachable(error):
-                    raise _unavailable(error) from error
+                    raise _postgres_unavailable(error) from error
                 else:
                     raise
             except PoolTimeoutError as error:
-                raise _unavailable(error) from error
+                raise _postgres_unavailable(error) from error
         raise AssertionError("unreachable")
 
     def _commit(self, fn: Callable[[Session], T]) -> T:
@@ -221,7 +325,7 @@ def _is_unreachable(error: Exception) -> bool:
     return isinstance(error, (OperationalError, InterfaceError, PoolTimeoutError)) or _was_cut(error)
 
 
-def _unavailable(error: Exception) -> DatabaseUnavailableError:
+def _postgres_unavailable(error: Exception) -> DatabaseUnavailableError:
     cause = str(getattr(error, "orig", None) or error).splitlines()[0]
     log.warning("the database is unavailable: %s", cause)
     return DatabaseUnavailableError(f"The database is not available: {cause}.")

@@ -10,7 +10,7 @@ from drumline.contracts.records import RECORDS_MEDIA_TYPE, frame
 from drumline.contracts.sweeps import BatchSubmit, RandomSweep, Range
 from drumline_server.base.errors import DrumlineError
 from drumline_server.services import batches, submit_batch, sweeps
-from drumline_server.storage.idempotency import idempotent_request
+from drumline_server.storage.requests import idempotent_request
 from support.batches import GRID, V1, fields, finish, get, post_batch, post_sweep, run_body, swept
 from support.core import TESTER, Worker, submission_body
 from support.edge import EdgeServer, edge_server

@@ -15,8 +15,8 @@ from drumline_server.base.errors import DrumlineError
 from drumline_server.lifecycle.heartbeat import IdleHeartbeats, renew_idle
 from drumline_server.services.submit import Submission, SubmissionResult, submit_all
 from drumline_server.storage.database import Database
-from drumline_server.storage.group_commit import BatchingExecutor
 from drumline_server.storage.models import Host, Project
+from drumline_server.storage.requests import BatchingExecutor
 from support.core import TESTER, Core, Worker, submission_body
 from support.statements import statements
 from support.submissions import MOST_WAITING

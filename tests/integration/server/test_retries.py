@@ -4,7 +4,7 @@ import pytest
 
 from drumline.contracts.reasons import REASONS, Category, EndReason
 from drumline.contracts.states import AttemptState, RunState
-from drumline_server.lifecycle.retries import MAX_CONTROL_PLANE_FAILURES
+from drumline_server.lifecycle.aftermath import MAX_CONTROL_PLANE_FAILURES
 from support.core import Core, Worker
 
 RETRYABLE = [reason for reason, facts in REASONS.items() if facts.retryable]

@@ -16,8 +16,8 @@ from drumline_server.base.errors import DrumlineError, NotFoundError
 from drumline_server.services import submit
 from drumline_server.services.jobs import content_hash
 from drumline_server.storage.database import Database
-from drumline_server.storage.idempotency import KEPT_US
 from drumline_server.storage.models import Base, Job, Run
+from drumline_server.storage.requests import KEPT_US
 from support.core import BUNDLE, GANG, TESTER, Core, submission_body
 from support.submissions import submit_one
 

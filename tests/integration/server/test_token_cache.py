@@ -16,7 +16,7 @@ from drumline_server.services.access import Maker, create_token, revoke_token
 from drumline_server.services.identity import TokenCache
 from drumline_server.storage import tokens
 from drumline_server.storage.database import Database
-from drumline_server.storage.group_commit import BatchingExecutor
+from drumline_server.storage.requests import BatchingExecutor
 from support.core import Core
 from support.processes import wait_until
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.datastructures import Headers
 
-from drumline_server.http.static import accepts_gzip
+from drumline_server.http.layers import accepts_gzip
 from support.edge import EdgeServer, edge_server
 
 SCRIPT = b"export const a = 'drumline';\n" * 12_000

@@ -15,7 +15,7 @@ from drumline.contracts import api
 from drumline_server.app.application import Application, create_app, default_project
 from drumline_server.base.settings import Settings
 from drumline_server.http.dependencies import guards_of
-from drumline_server.http.static import Dashboard
+from drumline_server.http.layers import Dashboard
 from drumline_server.services import access
 
 T = TypeVar("T")

@@ -27,9 +27,9 @@ from drumline_server.http.dependencies import (
     ReaderDep,
     api_router,
 )
-from drumline_server.http.figures import TEXT_TYPE
-from drumline_server.http.gate import session_cookie
+from drumline_server.http.layers import session_cookie
 from drumline_server.services import access, identity
+from drumline_server.services.overview import TEXT_TYPE
 
 CAPABILITIES = ("cancel", "logs", "metrics", "placement", "reductions", "stream")
 
