@@ -175,11 +175,11 @@ def decode_cursor(cursor: str, *types: type[int] | type[str]) -> tuple[int | str
     try:
         key = json.loads(base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True))
     except (binascii.Error, ValueError, RecursionError):
-        raise _garbage() from None
+        raise _foreign_cursor() from None
     if not isinstance(key, list) or len(key) != len(types):
-        raise _garbage()
-    if not all(_fits(value, wanted) for value, wanted in zip(key, types, strict=True)):
-        raise _garbage()
+        raise _foreign_cursor()
+    if not all(_fits_key(value, wanted) for value, wanted in zip(key, types, strict=True)):
+        raise _foreign_cursor()
     return tuple(key)
 
 
@@ -192,13 +192,13 @@ def page_of(
     return Page(items=tuple(item(row) for row in shown), next=following)
 
 
-def _fits(value: object, wanted: type[int] | type[str]) -> bool:
+def _fits_key(value: object, wanted: type[int] | type[str]) -> bool:
     if wanted is int:
         return isinstance(value, int) and not isinstance(value, bool) and -_INT64 <= value < _INT64
     return isinstance(value, str) and "\x00" not in value and value.isprintable()
 
 
-def _garbage() -> InvalidRequestError:
+def _foreign_cursor() -> InvalidRequestError:
     return InvalidRequestError(
         "cursor", "is not one that this list gave out", hint="Leave the cursor out to get the first page."
     )

@@ -216,7 +216,7 @@ def read_account(session: Session, run: Run, *, now: int) -> Account:
         for name, spent_us in name_wait(us, backoff_us):
             account.add(Place(), name, spent_us)
     for attempt in attempts:
-        _add_attempt(account, attempt, gangs[attempt.id], held, now=now)
+        _add_up_attempt(account, attempt, gangs[attempt.id], held, now=now)
     return account
 
 
@@ -273,7 +273,7 @@ def name_wait(us: int, backoff_us: int) -> Iterator[tuple[Spent, int]]:
     yield Spent.QUEUE, us - backoff_us
 
 
-def _add_attempt(
+def _add_up_attempt(
     account: Account, attempt: Attempt, gang: Sequence[Member], held: dict[str, tuple[str, int]], *, now: int
 ) -> None:
     for member in gang:

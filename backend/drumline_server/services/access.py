@@ -260,8 +260,8 @@ def create_webhook(
     )
     session.add(webhook)
     session.flush()
-    _audit(session, webhook, "create", by, now)
-    return api.WebhookCreated(**_view(session, webhook).model_dump(), secret=secret)
+    _audit_webhook(session, webhook, "create", by, now)
+    return api.WebhookCreated(**_view_webhook(session, webhook).model_dump(), secret=secret)
 
 
 def list_webhooks(session: Session, project_id: str, *, cursor: str | None, limit: int) -> api.Page[api.Webhook]:
@@ -270,12 +270,12 @@ def list_webhooks(session: Session, project_id: str, *, cursor: str | None, limi
     if cursor:
         query = query.where(Webhook.id > decode_cursor(cursor, str)[0])
     rows = session.scalars(query.order_by(Webhook.id).limit(limit + 1)).all()
-    return page_of(rows, limit, item=lambda row: _view(session, row), key=lambda row: (row.id,))
+    return page_of(rows, limit, item=lambda row: _view_webhook(session, row), key=lambda row: (row.id,))
 
 
 def get_webhook(session: Session, project_id: str, webhook_id: str) -> api.Webhook:
     """One webhook. Raises NotFoundError."""
-    return _view(session, _require(session, project_id, webhook_id))
+    return _view_webhook(session, _require_webhook(session, project_id, webhook_id))
 
 
 def change_webhook(
@@ -285,7 +285,7 @@ def change_webhook(
     """Changes the webhook of a project and id; what waits for it is tried at once. Raises NotFoundError,
     InvalidRequestError.
     """
-    row = _require(session, *webhook)
+    row = _require_webhook(session, *webhook)
     if change.url is not None:
         _require_reachable(change.url, settings)
     given = change.model_dump(mode="json", exclude_none=True)
@@ -297,27 +297,27 @@ def change_webhook(
         session.execute(update(WebhookDelivery).where(*waiting).values(due_at=now))
         announce(session, WEBHOOKS)
     session.flush()
-    _audit(session, row, "change", by, now)
-    return _view(session, row)
+    _audit_webhook(session, row, "change", by, now)
+    return _view_webhook(session, row)
 
 
 def delete_webhook(session: Session, project_id: str, webhook_id: str, *, by: PrincipalRef, now: int) -> None:
     """Deletes a webhook; nothing is posted to it any more. Raises NotFoundError."""
-    row = _require(session, project_id, webhook_id)
+    row = _require_webhook(session, project_id, webhook_id)
     row.deleted_at, row.secret, row.enabled = now, "", False
     session.flush()
-    _audit(session, row, "delete", by, now)
+    _audit_webhook(session, row, "delete", by, now)
 
 
 def test_webhook(
     session: Session, project_id: str, webhook_id: str, *, by: PrincipalRef, now: int
 ) -> api.WebhookDelivery:
     """Has a test posted once. Raises NotFoundError; InvalidRequestError for one that is switched off."""
-    row = _require(session, project_id, webhook_id)
+    row = _require_webhook(session, project_id, webhook_id)
     if not row.enabled:
         raise InvalidRequestError("enabled", "the webhook is switched off", hint="Switch it on first.")
     delivery_id = alerts.record_test(session, row, now=now)
-    _audit(session, row, "test", by, now)
+    _audit_webhook(session, row, "test", by, now)
     return _view_delivery(session.get_one(WebhookDelivery, delivery_id))
 
 
@@ -325,7 +325,7 @@ def list_deliveries(
     session: Session, project_id: str, webhook_id: str, *, cursor: str | None, limit: int
 ) -> api.Page[api.WebhookDelivery]:
     """Deliveries of a webhook, newest first; those that are over for a week. Raises NotFoundError."""
-    row = _require(session, project_id, webhook_id)
+    row = _require_webhook(session, project_id, webhook_id)
     query = select(WebhookDelivery).where(WebhookDelivery.webhook_id == row.id)
     if cursor:
         query = query.where(WebhookDelivery.id < decode_cursor(cursor, str)[0])
@@ -333,7 +333,7 @@ def list_deliveries(
     return page_of(rows, limit, item=_view_delivery, key=lambda row: (row.id,))
 
 
-def _require(session: Session, project_id: str, webhook_id: str) -> Webhook:
+def _require_webhook(session: Session, project_id: str, webhook_id: str) -> Webhook:
     row = session.get(Webhook, webhook_id)
     if row is None or row.project_id != project_id or row.deleted_at is not None:
         raise NotFoundError("webhook", webhook_id)
@@ -357,14 +357,14 @@ def _require_reachable(url: str, settings: Settings) -> None:
         )
 
 
-def _audit(session: Session, webhook: Webhook, act: str, by: PrincipalRef, now: int) -> None:
+def _audit_webhook(session: Session, webhook: Webhook, act: str, by: PrincipalRef, now: int) -> None:
     body = {"name": webhook.name, "host": urlsplit(webhook.url).hostname}  # the path may hold a secret
     history.record_audit(
         session, f"webhook.{act}", webhook.id, principal=by, project_id=webhook.project_id, now=now, body=body
     )
 
 
-def _view(session: Session, row: Webhook) -> api.Webhook:
+def _view_webhook(session: Session, row: Webhook) -> api.Webhook:
     waiting = select(WebhookDelivery.id).where(
         WebhookDelivery.webhook_id == row.id, WebhookDelivery.state == DeliveryState.WAITING
     )

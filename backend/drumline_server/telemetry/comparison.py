@@ -133,7 +133,7 @@ def list_names(
         (after,) = decode_cursor(cursor, str)
         query = query.where(Metric.name > after)
     rows = session.execute(query.group_by(Metric.name).order_by(Metric.name).limit(limit + 1)).all()
-    return page_of(rows, limit, item=_name, key=lambda row: (row[0],))
+    return page_of(rows, limit, item=_view_name, key=lambda row: (row[0],))
 
 
 def read_groups(session: Session, project_id: str, run_id: str, sought: Sought) -> api.MetricGroups:
@@ -181,6 +181,6 @@ def _group_of(name: str) -> str:
     return name.partition("/")[0] if "/" in name else ""
 
 
-def _name(row: Row[str, int, int, int]) -> api.MetricName:
+def _view_name(row: Row[str, int, int, int]) -> api.MetricName:
     name, n, first_step, last_step = row
     return api.MetricName(name=name, unit=UNITS.get(name, ""), n=int(n), first_step=first_step, last_step=last_step)

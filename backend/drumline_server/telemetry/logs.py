@@ -296,13 +296,13 @@ def store_gaps(write: TelemetryWrite, fresh: Sequence[_Event]) -> None:
     lost: list[GapEvent] = []
     for event in fresh:
         if isinstance(event, MetricsEvent) and event.names:
-            _record(write, lost)
+            _record_lost(write, lost)
             lost = []
             _close_open_gaps(write, event)
             write.member.logged_step, write.member.logged_at = event.steps[-1], event.times[-1]
         elif isinstance(event, GapEvent) and event.what != "log":
             lost.append(event)
-    _record(write, lost)
+    _record_lost(write, lost)
 
 
 def list_gaps(
@@ -327,7 +327,7 @@ def has_lost_output(session: Session, member_id: str) -> bool:
     return session.scalar(query) is not None
 
 
-def _record(write: TelemetryWrite, lost: Sequence[GapEvent]) -> None:
+def _record_lost(write: TelemetryWrite, lost: Sequence[GapEvent]) -> None:
     """What was lost already since the newest metric is one gap with what is lost now."""
     for what in dict.fromkeys(event.what for event in lost):
         events = [event for event in lost if event.what == what]

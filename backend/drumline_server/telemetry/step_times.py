@@ -263,7 +263,7 @@ def store_profiles(write: TelemetryWrite, events: Sequence[ProfileEvent]) -> Non
     nth, total = (known.nth, known.total_bytes) if known else (0, 0)
     rows: list[Stored] = []
     for event in events:
-        row = _columns(event)
+        row = _profile_columns(event)
         total += len(row["content"]) + len(row["file"] or b"")
         if nth == MAX_PROFILES or total > MOST_BYTES:
             break
@@ -278,7 +278,7 @@ def store_profiles(write: TelemetryWrite, events: Sequence[ProfileEvent]) -> Non
         write.record("profile", {"step": rows[-1]["step"], "count": len(rows)})
 
 
-def _columns(event: ProfileEvent) -> Stored:
+def _profile_columns(event: ProfileEvent) -> Stored:
     content = event.model_dump_json(include={"devices", "content"}).encode()
     names = ("computing_ns", "collective_ns", "both_ns", "idle_ns")
     many = len(event.devices)
@@ -313,17 +313,17 @@ def list_profiles(
         query = query.where(tuple_(Profile.step, Profile.id) < tuple_(*decode_cursor(cursor, int, str)))
     rows = session.scalars(query.order_by(Profile.step.desc(), Profile.id.desc()).limit(limit + 1)).all()
     return page_of(
-        rows, limit, item=lambda row: api.Profile.model_validate(_view(row)), key=lambda row: (row.step, row.id)
+        rows, limit, item=lambda row: api.Profile.model_validate(_view_profile(row)), key=lambda row: (row.step, row.id)
     )
 
 
 def get_lanes(session: Session, project_id: str, run_id: str, profile_id: str) -> api.ProfileLanes:
     """What each device did. Raises NotFoundError."""
-    row = _row(session, project_id, run_id, profile_id, Profile.content)
+    row = _profile_row(session, project_id, run_id, profile_id, Profile.content)
     found = _Content.model_validate_json(zlib.decompress(row.content))
     return api.ProfileLanes.model_validate(
         {
-            **_view(row),
+            **_view_profile(row),
             "times": found.devices,
             "operations": found.content.operations,
             "lanes": found.content.lanes,
@@ -342,13 +342,15 @@ class ProfileFile(NamedTuple):
 
 def get_file(session: Session, project_id: str, run_id: str, profile_id: str) -> ProfileFile:
     """What jax.profiler wrote. Raises NotFoundError, also where that is left out."""
-    row = _row(session, project_id, run_id, profile_id, Profile.file)
+    row = _profile_row(session, project_id, run_id, profile_id, Profile.file)
     if row.file is None:
         raise NotFoundError("file of profile", profile_id)
     return ProfileFile(f"{run_id}-step-{row.step}-rank-{row.rank}.zip", row.file)
 
 
-def _row(session: Session, project_id: str, run_id: str, profile_id: str, held: Any) -> Profile:  # Any: a column
+def _profile_row(
+    session: Session, project_id: str, run_id: str, profile_id: str, held: Any
+) -> Profile:  # Any: a column
     require_run(session, project_id, run_id)
     query = select(Profile).where(Profile.id == profile_id, Profile.run_id == run_id).options(undefer(held))
     row = session.scalars(query).one_or_none()
@@ -357,7 +359,7 @@ def _row(session: Session, project_id: str, run_id: str, profile_id: str, held: 
     return row
 
 
-def _view(row: Profile) -> Stored:
+def _view_profile(row: Profile) -> Stored:
     return {
         "id": row.id,
         "run": row.run_id,
