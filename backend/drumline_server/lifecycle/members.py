@@ -33,7 +33,7 @@ from drumline_server.storage.fields import put_fields, result_fields
 from drumline_server.storage.history import Loss, record_event, record_gap
 from drumline_server.storage.models import Attempt, Host, JobVersion, Member, Run
 from drumline_server.storage.notifications import announce, run_list
-from drumline_server.storage.runs import held_devices, members_of
+from drumline_server.storage.runs import assigned_devices, members_of
 
 
 def claim(session: Session, host_id: str, member_id: str, body: Claim, *, now: int) -> Claimed:
@@ -72,7 +72,8 @@ def _claim_attempt(session: Session, locked: LockedMember, *, now: int) -> None:
     """The attempt is claimed, and counts, in the transaction of its last member."""
     if locked.attempt.state != AttemptState.DISPATCHED:
         return
-    if any(member.state == MemberState.PENDING for member in members_of(session, locked.attempt.id)):
+    pending = select(Member.id).where(Member.attempt_id == locked.attempt.id, Member.state == MemberState.PENDING)
+    if session.scalar(pending.limit(1)) is not None:
         return
     if transition_attempt(session, locked.attempt, AttemptState.CLAIMED, now=now, columns={"claimed_at": now}):
         # Here and not at dispatch: an attempt that nobody claims is not counted.
@@ -82,8 +83,7 @@ def _claim_attempt(session: Session, locked: LockedMember, *, now: int) -> None:
 def _assignment(session: Session, locked: LockedMember) -> Claimed:
     run, attempt, member = locked.run, locked.attempt, locked.member
     version = session.get_one(JobVersion, run.version_id)
-    gang = members_of(session, attempt.id)
-    devices = _devices_of(session, member)
+    hosts = _hosts_of(session, attempt)
     return Claimed.model_validate(
         {
             "member": member.id,
@@ -103,10 +103,10 @@ def _assignment(session: Session, locked: LockedMember) -> Claimed:
             "parameters": run.parameters,
             "limits": run.limits,
             "replicas": run.replicas,
-            "devices": tuple(devices),
-            "rendezvous": _rendezvous(session, attempt, member, gang),
+            "devices": _devices(session, attempt, member),
+            "rendezvous": _rendezvous(session, attempt, member, hosts),
             "cancel": run.state == RunState.CANCELLING,
-            "resume": checkpoints.resume_points(session, run, [each.host_id for each in gang]),
+            "resume": checkpoints.resume_points(session, run, [host for host, _ in hosts]),
             "resume_from": run.resume_from,
             "takes_times": True,
             "takes_throughput": True,
@@ -124,45 +124,36 @@ def _record_for_all(record: Mapping[str, Any]) -> dict[str, Any]:  # Any: JSON
     }
 
 
-def _rendezvous(session: Session, attempt: Attempt, member: Member, gang: Sequence[Member]) -> Rendezvous:
-    """The address is told once all members are claimed: nobody starts for a gang that may never be complete."""
-    if len(gang) == 1:
+def _rendezvous(session: Session, attempt: Attempt, member: Member, hosts: Sequence[tuple[str, str]]) -> Rendezvous:
+    """The address is told once all members are claimed: nobody starts for a gang that may never be complete.
+
+    Until then every member asks again and again: what grows with the gang is left out.
+    """
+    if len(hosts) == 1:
         return Rendezvous(rank=0, size=1)
-    devices = [device for each in gang for device in _devices_of(session, each)]
+    if attempt.state == AttemptState.DISPATCHED or attempt.coordinator is None:
+        return Rendezvous(rank=member.rank, size=len(hosts))
     return Rendezvous(
         rank=member.rank,
-        size=len(gang),
-        coordinator=None if attempt.state == AttemptState.DISPATCHED else attempt.coordinator,
-        devices=tuple(sorted(devices, key=lambda device: (device.replica, device.logical))),
-        hosts=tuple(_host_names(session, gang)),
-        one_store=checkpoints.share_a_store(session, [each.host_id for each in gang]),
+        size=len(hosts),
+        coordinator=attempt.coordinator,
+        devices=_devices(session, attempt),
+        hosts=tuple(name for _, name in hosts),
+        one_store=checkpoints.share_a_store(session, [host for host, _ in hosts]),
     )
 
 
-def _devices_of(session: Session, member: Member) -> list[AssignedDevice]:
-    return [
-        AssignedDevice.model_validate(
-            {
-                "device": device.id,
-                "platform": device.platform,
-                "index": device.position,
-                "replica": hold.replica,
-                "logical": hold.logical,
-                "rank": member.rank,
-                "simulated": device.simulated,
-                "coords": device.coords,
-                "core_on_chip": device.core_on_chip,
-            }
-        )
-        for hold, device in held_devices(session, member.id)
-    ]
+def _devices(session: Session, attempt: Attempt, member: Member | None = None) -> tuple[AssignedDevice, ...]:
+    """Of one member or of the whole gang, by replica and logical position."""
+    rows = assigned_devices(session, attempt.id, member.id if member else None)
+    return tuple(AssignedDevice.model_validate(row) for row in rows)
 
 
-def _host_names(session: Session, members: Sequence[Member]) -> list[str]:
-    names = dict(
-        session.execute(select(Host.id, Host.name).where(Host.id.in_({member.host_id for member in members}))).all()
-    )
-    return [names[member.host_id] for member in members]
+def _hosts_of(session: Session, attempt: Attempt) -> list[tuple[str, str]]:
+    """Id and name of each member's host, by rank."""
+    found = select(Host.id, Host.name).join(Member, Member.host_id == Host.id)
+    rows = session.execute(found.where(Member.attempt_id == attempt.id).order_by(Member.rank))
+    return [(host, name) for host, name in rows]
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,24 @@ _HELD: Select[Hold, Device] = (
     .order_by(Hold.replica, Hold.logical)
     .execution_options(populate_existing=True)
 )
+_ASSIGNED = (
+    select(
+        Device.id.label("device"),
+        Device.platform,
+        Device.position.label("index"),
+        Hold.replica,
+        Hold.logical,
+        Member.rank,
+        Device.simulated,
+        Device.coords,
+        Device.core_on_chip,
+    )
+    .join(Hold, Hold.device_id == Device.id)
+    .join(Member, Member.id == Hold.member_id)
+    .order_by(Hold.replica, Hold.logical)
+)
+_ASSIGNED_TO_MEMBER = _ASSIGNED.where(Hold.member_id == bindparam("member"))
+_ASSIGNED_TO_GANG = _ASSIGNED.where(Hold.attempt_id == bindparam("attempt"))
 
 
 def live_attempt(session: Session, run_id: str) -> Attempt | None:
@@ -80,6 +98,19 @@ def members_of(session: Session, attempt_id: str) -> Sequence[Member]:
 def held_devices(session: Session, member_id: str) -> Sequence[tuple[Hold, Device]]:
     """Every device that the member was given, with its hold, by replica."""
     return [(hold, device) for hold, device in session.execute(_HELD, {"member": member_id})]
+
+
+def assigned_devices(session: Session, attempt_id: str, member_id: str | None = None) -> list[dict[str, Any]]:
+    """What a worker is told of each device of a member, or of the whole gang, by replica and logical position.
+
+    Columns and no objects: a gang may have ten thousand devices. Any: fields of `AssignedDevice`, by their names.
+    """
+    if member_id is not None:
+        found = session.execute(_ASSIGNED_TO_MEMBER, {"member": member_id})
+    else:
+        found = session.execute(_ASSIGNED_TO_GANG, {"attempt": attempt_id})
+    names = tuple(found.keys())
+    return [dict(zip(names, row, strict=True)) for row in found]
 
 
 @dataclass(frozen=True, slots=True)

@@ -326,9 +326,9 @@ class Rendezvous(Reply):
     """How many processes there are."""
     coordinator: Coordinator | None = None
     devices: tuple[AssignedDevice, ...] = ()
-    """Devices of the whole gang by replica and logical position; empty for a gang of one."""
+    """Devices of the whole gang by replica and logical position; empty for a gang of one, and until it is complete."""
     hosts: tuple[str, ...] = ()
-    """Names of the members' hosts by rank, for messages; empty from older servers."""
+    """Names of the members' hosts by rank, for messages; empty as long, and from older servers."""
     one_store: bool = False
     """Of a gang: whether the hosts of all members keep checkpoints in one store. Else it can't save any."""
 

@@ -10,6 +10,7 @@ from drumline_server.base.errors import FencedError
 from drumline_server.lifecycle import members as claim_lifecycle
 from support.checkpoints import save
 from support.core import GANG, Core, Member, Worker, key_of
+from support.statements import statements
 
 PLACE = "10.0.0.1:4711"
 
@@ -84,6 +85,27 @@ def test_every_member_knows_the_devices_of_all_in_replica_order(core: Core) -> N
     assert members[1].claimed.rendezvous.devices == devices
     assert [(device.replica, device.rank) for device in devices] == [(0, 0), (1, 0), (2, 1), (3, 1)]
     assert [device.replica for device in members[1].claimed.devices] == [2, 3]
+
+
+def test_claims_of_a_large_gang_cost_the_database_no_more_than_those_of_a_small_one(core: Core) -> None:
+    sent = {}
+    for size in (2, 5):
+        workers = [core.add_worker(f"of-{size}-{number}", devices=2) for number in range(size)]
+        run = core.submit(job=GANG, resources={"replicas": 2 * size})
+        assert core.schedule() == [run.id]
+        notices = {worker.name: worker.beat().assigned[0] for worker in workers}
+        for worker in workers[:-1]:
+            claim(core, worker, notices[worker.name], PLACE)
+        with statements() as waiting:
+            told = [claim(core, worker, notices[worker.name]) for worker in workers[:-1]]
+        assert all(each.rendezvous.devices == () for each in told)
+        claim(core, workers[-1], notices[workers[-1].name], PLACE)
+        with statements() as complete:
+            told = [claim(core, worker, notices[worker.name]) for worker in workers]
+        assert all(len(each.rendezvous.devices) == 2 * size for each in told)
+        sent[size] = [len(waiting) / (size - 1), len(complete) / size]
+
+    assert sent[2] == sent[5]
 
 
 def test_a_gang_that_stays_incomplete_expires_and_leaves_no_device_behind(core: Core) -> None:
