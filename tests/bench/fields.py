@@ -6,31 +6,26 @@ Times are those of the server's own calls on a seeded database of each kind, wit
 import argparse
 import json
 import os
-import random
 import statistics
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import insert, select, text
+from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from drumline.contracts.ids import new_id
 from drumline_server.services.run_lists import ListQuery, RunList
-from drumline_server.storage import fields
 from drumline_server.storage.database import Database, migrate
-from drumline_server.storage.models import Run, table_of
 from support.clock import RunningClock
 from support.core import Core
 from support.databases import postgres_cluster
+from support.run_fields import seed_runs
 
 _ROOT = Path(__file__).resolve().parents[2]
-_PART = 500
 PAGE = 50
 _SORTS = (
     "-created",
@@ -54,53 +49,6 @@ _FILTERS = (
     "params.opt ~ ada and job ~ digit",
     "state = failed and params.p5 < 0.4 and max.loss >= 0.2",
 )
-
-
-def seed(core: Core, runs: int) -> None:
-    """Runs with 20 fields each, by plain inserts."""
-    first = core.queue().id
-    with_columns = core.read(lambda session: dict(session.execute(select(table_of(Run))).mappings().one()))
-    dice = random.Random(1)
-    cache = "PRAGMA cache_size = {}"  # of the one connection that writes: rows go to places all over two indexes
-    if core.database.url.startswith("sqlite"):
-        core.write(lambda session: session.execute(text(cache.format(-262_144))))
-    for start in range(1, runs, _PART):
-        places = range(start, min(runs, start + _PART))
-        core.write(partial(_seed_part, core=core, like=with_columns, places=places, dice=dice))
-    if core.database.url.startswith("sqlite"):
-        core.write(lambda session: session.execute(text(cache.format(-2_000))))
-    assert core.run(first).id == first
-
-
-def _seed_part(session: Session, core: Core, like: dict[str, Any], places: range, dice: random.Random) -> None:
-    rows, found = [], {}
-    for place, number in zip(places, fields.take_numbers(session, len(places)), strict=True):
-        at = like["created_at"] + place
-        state = dice.choice(("SUCCEEDED", "SUCCEEDED", "SUCCEEDED", "FAILED", "CANCELLED"))
-        changes = {"state": state, "job_name": f"digits-{place % 40}", "submitted_by": f"user-{place % 25}"}
-        times = {"created_at": at, "started_at": at + 10, "ended_at": at + dice.randrange(10**9)}
-        rows.append({**like, "id": new_id("run"), "number": number, **changes, **times, "event_seq": 0})
-        found[number] = _fields(dice)
-    session.execute(insert(table_of(Run)), rows)
-    fields.add_fields(session, core.project_id, found)
-
-
-def _fields(dice: random.Random) -> dict[str, fields.FieldValue]:
-    numbers = {f"params.p{place}": fields.number_value(dice.random()) for place in range(12)}
-    figures = {f"{which}.loss": fields.number_value(dice.random()) for which in ("last", "min", "max")}
-    words = {
-        "params.opt": ("adam", "adagrad", "sgd", "lion"),
-        "labels.team": ("blue", "red"),
-        "params.init": ("a", "b", "c"),
-    }
-    texts = {name: fields.text_value(dice.choice(choices)) for name, choices in words.items()}
-    return {
-        **numbers,
-        **figures,
-        **texts,
-        "result.loss": fields.number_value(dice.random()),
-        "params.seed": fields.number_value(dice.randrange(2**60)),
-    }
 
 
 def measure(core: Core, rounds: int) -> dict[str, Any]:
@@ -164,7 +112,7 @@ def bench(url: str, runs: int, rounds: int) -> dict[str, Any]:
     core = Core(database, RunningClock())
     core.add_worker()
     began = time.perf_counter()
-    seed(core, runs)
+    seed_runs(core, runs)
     seeded_s = time.perf_counter() - began
     core.write(lambda session: session.execute(text("ANALYZE")))
     alone = measure(core, rounds)
