@@ -15,6 +15,13 @@ def plural(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def name_some(names: Sequence[str], word: str = "and") -> str:
+    """`a`, `a and b`, `a, b, c and 253 more`: at most four are named, however many there are."""
+    if len(names) > 4:
+        return f"{', '.join(names[:3])} {word} {len(names) - 3} more"
+    return f" {word} ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
+
+
 def rate_text(per_second: float) -> str:
     """`0.0021`, `12.4`, `8,157`: three digits at least, and no exponent where a person reads the number."""
     return f"{per_second:,.0f}" if 1_000 <= per_second < 1e9 else f"{per_second:.3g}"

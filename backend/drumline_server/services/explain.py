@@ -21,7 +21,7 @@ from drumline.contracts.states import (
     RunState,
 )
 from drumline.slices import MAX_SIMULATED_DEVICES
-from drumline.wording import plural, size_text
+from drumline.wording import name_some, plural, size_text
 from drumline_server.base.shapes import Shape
 from drumline_server.scheduling import capacity
 from drumline_server.scheduling.capacity import (
@@ -257,7 +257,7 @@ def _why_moved(session: Session, attempt: Attempt, now: int) -> api.Why | None:
     hosts, until = [name for name, _ in left], max(ends_at for _, ends_at in left)
     return api.Why(
         rule="host_moved",
-        sentence=f"{_join_names(hosts)} has moved to another machine or data directory, and the program may be alive "
+        sentence=f"{name_some(hosts)} has moved to another machine or data directory, and the program may be alive "
         f"where it was: counts as dead in {max(0, until - now) / 1e6:.0f} s.",
         evidence={"hosts": list(hosts), "until": from_micros(until).isoformat()},
         remedy="Nothing has to be done: it resumes then, or as soon as the worker of before proves the program's end.",
@@ -269,7 +269,7 @@ def _why_unclaimed(attempt: Attempt, members: Sequence[Row], now: int) -> api.Wh
     left_s = max(0, attempt.claim_deadline - now) / 1e6
     return api.Why(
         rule="claiming",
-        sentence=f"Has its devices; waits for the worker of {_join_names(absent)} to take it.",
+        sentence=f"Has its devices; waits for the worker of {name_some(absent)} to take it.",
         evidence={"missing": list(absent), "members": len(members)},
         remedy=f"If that does not happen within {left_s:.0f} s, it goes back into the queue.",
     )
@@ -285,7 +285,7 @@ def _why_stopping(run: Run, members: Sequence[Row]) -> api.Why:
     grace_s = run.limits["grace_s"] if run.cancel_grace_s is None else run.cancel_grace_s
     return api.Why(
         rule="stopping",
-        sentence=f"Was asked to stop{_by_whom(run)}; waits for the program on {_join_names(alive)} to end.",
+        sentence=f"Was asked to stop{_by_whom(run)}; waits for the program on {name_some(alive)} to end.",
         evidence={
             "hosts": list(alive),
             "grace_s": grace_s,
@@ -300,7 +300,7 @@ def _why_finishing(members: Sequence[Row]) -> api.Why:
     if alive:
         return api.Why(
             rule="finishing",
-            sentence=f"Is decided; waits for the program on {_join_names(alive)} to end.",
+            sentence=f"Is decided; waits for the program on {name_some(alive)} to end.",
             evidence={"hosts": list(alive)},
         )
     late = [(member, name) for member, name in members if (member.last_seq or 0) > member.acked_seq]
@@ -313,7 +313,7 @@ def _why_finishing(members: Sequence[Row]) -> api.Why:
     size = f" {size_text(sum(unsent.values()))} of" if unsent else ""
     return api.Why(
         rule="finishing",
-        sentence=f"The program has ended; {_join_names([name for _, name in late])} is sending{size} telemetry.",
+        sentence=f"The program has ended; {name_some([name for _, name in late])} is sending{size} telemetry.",
         evidence=evidence,
         remedy="Nothing has to be done, and its devices are free. What a lost host has not sent is recorded as a gap.",
     )
@@ -327,12 +327,8 @@ def _why_made_to_wait(members: Sequence[Row]) -> api.Why | None:
         return None
     return api.Why(
         rule="telemetry",
-        sentence=f"The program waits for its telemetry to be taken: what {_join_names(waiting)} keeps for it is full.",
+        sentence=f"The program waits for its telemetry to be taken: what {name_some(waiting)} keeps for it is full.",
         evidence={"hosts": list(waiting)},
         remedy="It resumes as the server takes what there is; no limit of its steps counts meanwhile. A greater "
         "DRUMLINE_WORKER_SPOOL_BYTES of the worker takes more.",
     )
-
-
-def _join_names(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

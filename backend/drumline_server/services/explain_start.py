@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.base import from_micros
 from drumline.contracts.states import TERMINAL_RUN, RunState
-from drumline.wording import plural
+from drumline.wording import name_some, plural
 from drumline_server.base.shapes import Shape
 from drumline_server.lifecycle import checkpoints
 from drumline_server.scheduling import capacity
@@ -75,7 +75,7 @@ def waits_there(rule: api.WaitRule, run: Run, home: capacity.ResumeLocation, fle
 
 def _why_tied_to_hosts(run: Run, why: api.Why, home: capacity.ResumeLocation, fleet: Sequence[HostCapacity]) -> api.Why:
     """Where those hosts are lost, too small or out of service, or their devices are, what would help."""
-    names = " or ".join(sorted(home.hosts.values()))
+    names = name_some(sorted(home.hosts.values()), "or")
     there, shape = capacity.readers_of(home, fleet), Shape.parse(run.shape)
     possible = best_platform(there, shape).replicas
     blocked = why_out_of_service(there, shape)
@@ -152,8 +152,7 @@ def warnings_of(session: Session, run: Run) -> tuple[api.RunWarning, ...]:
     hosts = {member.host_id for member in members_of(session, run.attempt_id)}
     if checkpoints.share_a_store(session, hosts):
         return ()
-    named = f"{', '.join(run.hosts[:-1])} and {run.hosts[-1]}"
-    return no_shared_store(f"Its hosts {named} share no checkpoint store: run.checkpoint fails there.")
+    return no_shared_store(f"Its hosts {name_some(run.hosts)} share no checkpoint store: run.checkpoint fails there.")
 
 
 def with_scheduler_verdict(why: api.Why, *, starts: bool) -> api.Why:

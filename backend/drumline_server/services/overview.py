@@ -6,7 +6,7 @@ Each server tells its own `drumline_http_*`, `drumline_telemetry_*`, `drumline_s
 """
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily
 from prometheus_client.registry import Collector
-from sqlalchemy import func, select
+from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
@@ -38,7 +38,7 @@ from drumline.contracts.states import (
 )
 from drumline_server.scheduling.placement import place
 from drumline_server.scheduling.snapshot import SchedulingTerms, take_snapshot
-from drumline_server.services import fleet
+from drumline_server.services import fleet, run_lists
 from drumline_server.services.explain_start import rules_of, why_waiting, with_scheduler_verdict
 from drumline_server.services.runs import view_summary
 from drumline_server.storage.database import Database
@@ -64,51 +64,9 @@ _WAIT_S = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 7200.0, 28_800.0)
 _RUN_S = (1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 7200.0, 28_800.0, 86_400.0, 604_800.0)
 
 
-def count(session: Session, project_id: str, states: Collection[RunState]) -> int:
-    """How many runs are in one of `states`."""
-    query = select(func.count()).where(Run.project_id == project_id, Run.state.in_(states))
-    return session.scalar(query) or 0
-
-
-def newest(session: Session, project_id: str, states: Collection[RunState], limit: int) -> Sequence[Run]:
-    """Runs in one of `states`, newest first."""
-    query = select(Run).where(Run.project_id == project_id, Run.state.in_(states))
-    return session.scalars(query.order_by(Run.created_at.desc(), Run.id.desc()).limit(limit)).all()
-
-
-def list_last_ended(session: Session, project_id: str, limit: int) -> Sequence[Run]:
-    """The runs that ended last, the last one first, whenever they were submitted."""
-    query = select(Run).where(Run.project_id == project_id, Run.ended_at.is_not(None), Run.deleted_at.is_(None))
-    return session.scalars(query.order_by(Run.ended_at.desc(), Run.id.desc()).limit(limit)).all()
-
-
-def list_last_failed(session: Session, project_id: str, limit: int, *, since: int) -> Sequence[Run]:
-    """The runs that failed last, none before `since`."""
-    query = select(Run).where(Run.project_id == project_id, Run.ended_at > since, Run.state == RunState.FAILED)
-    query = query.where(Run.deleted_at.is_(None))
-    return session.scalars(query.order_by(Run.ended_at.desc(), Run.id.desc()).limit(limit)).all()
-
-
-def list_stalled(session: Session, project_id: str, limit: int) -> Sequence[Run]:
-    """The runs whose steps get no further, the longest first."""
-    query = select(Run).where(Run.project_id == project_id, Run.state == RunState.RUNNING, Run.stalled_at.is_not(None))
-    return session.scalars(query.order_by(Run.stalled_at, Run.id).limit(limit)).all()
-
-
-def by_ids(session: Session, run_ids: Sequence[str]) -> list[Run]:
-    """Those runs, in that order."""
-    found = {run.id: run for run in session.scalars(select(Run).where(Run.id.in_(run_ids)))}
-    return [found[run_id] for run_id in run_ids if run_id in found]
-
-
-def in_backoff(session: Session, project_id: str, limit: int) -> Sequence[Run]:
-    """Runs that wait before another attempt, oldest first."""
-    query = select(Run).where(Run.project_id == project_id, Run.state == RunState.RETRY_WAIT)
-    return session.scalars(query.order_by(Run.created_at, Run.id).limit(limit)).all()
-
-
 MAX_DEVICES = 2_048
 MAX_HOSTS = 200
+_TROUBLED_BEYOND = 20
 _SHOWN = 10
 _ATTENTION = 5
 _DAY = 86_400_000_000
@@ -116,26 +74,56 @@ _WAITING = frozenset({RunState.QUEUED, RunState.RETRY_WAIT})
 _RUNNING = frozenset({RunState.PLACED, RunState.RUNNING, RunState.CANCELLING})
 
 
+class _Hosts(NamedTuple):
+    """Those that are shown, and how many there are of all."""
+
+    shown: tuple[api.Host, ...]
+    total: int
+    silent: int
+    failing: int
+
+
+def _list_hosts(session: Session, project_id: str, suspect_s: float, *, now: int) -> _Hosts:
+    """The first by name, and of the others some that need looking at: nobody would ask for those."""
+    known = (Host.project_id == project_id, Host.registered_at.is_not(None))
+    unheard = func.coalesce(Host.last_heartbeat_at, Host.registered_at) < now - int(suspect_s * 1_000_000)
+    silent = or_(Host.lost_at.is_not(None), Host.suspect_since.is_not(None), unheard)
+    failing = or_(Host.quarantined_at.is_not(None), Host.flagged_at.is_not(None))
+    counted = (func.count(), func.count().filter(silent, ~failing), func.count().filter(failing))
+    total, silent_total, failing_total = session.execute(select(*counted).select_from(Host).where(*known)).one()
+    first = fleet.list_hosts(session, project_id, cursor=None, limit=MAX_HOSTS, now=now, suspect_s=suspect_s).items
+    if total > len(first):
+        beyond = select(Host).where(*known, or_(silent, failing), Host.name > first[-1].name).order_by(Host.name)
+        rows = session.scalars(beyond.limit(_TROUBLED_BEYOND)).all()
+        first += tuple(fleet.one_host(session, host, now=now, suspect_s=suspect_s) for host in rows)
+    return _Hosts(first, total, silent_total, failing_total)
+
+
 def overview(session: Session, project_id: str, terms: SchedulingTerms, *, now: int) -> api.Overview:
     """What the first page shows."""
     total, held = fleet.device_totals(session, project_id)
-    hosts = fleet.list_hosts(session, project_id, cursor=None, limit=MAX_HOSTS, now=now, suspect_s=terms.suspect_s)
+    hosts = _list_hosts(session, project_id, terms.suspect_s, now=now)
     shown = fleet.list_devices(session, project_id, cursor=None, limit=MAX_DEVICES)
-    stalled = list_stalled(session, project_id, _ATTENTION)
-    failed = list_last_failed(session, project_id, _ATTENTION, since=now - _DAY)
-    running = newest(session, project_id, _RUNNING, _SHOWN)
+    stalled = run_lists.list_stalled(session, project_id, _ATTENTION)
+    failed = run_lists.list_last_failed(session, project_id, _ATTENTION, since=now - _DAY)
+    running = run_lists.newest(session, project_id, _RUNNING, _SHOWN)
     rules = rules_of(session, project_id, running, terms, now=now)
     return api.Overview(
         devices_total=total,
         devices_held=held,
-        hosts=hosts.items,
+        hosts=hosts.shown,
+        hosts_total=hosts.total,
+        hosts_silent=hosts.silent,
+        hosts_failing=hosts.failing,
         devices=shown.items,
         attention=tuple(view_summary(run, None) for run in (*stalled, *failed)),
+        stalled_total=run_lists.count_stalled(session, project_id),
+        failed_total=run_lists.count_failed(session, project_id, since=now - _DAY),
         queued=_list_queued(session, project_id, terms, now),
-        queued_total=count(session, project_id, _WAITING),
+        queued_total=run_lists.count_in(session, project_id, _WAITING),
         running=tuple(view_summary(run, rules.get(run.id)) for run in running),
-        running_total=count(session, project_id, _RUNNING),
-        recent=tuple(view_summary(run, None) for run in list_last_ended(session, project_id, _SHOWN)),
+        running_total=run_lists.count_in(session, project_id, _RUNNING),
+        recent=tuple(view_summary(run, None) for run in run_lists.list_last_ended(session, project_id, _SHOWN)),
     )
 
 
@@ -146,7 +134,7 @@ def _list_queued(session: Session, project_id: str, terms: SchedulingTerms, now:
     first = [run.id for run in snapshot.queue[:_SHOWN]]
     places = {run_id: place for place, run_id in enumerate(first, 1)}
     shown: list[api.QueuedRun] = []
-    for run in (*by_ids(session, first), *in_backoff(session, project_id, _SHOWN - len(first))):
+    for run in (*run_lists.by_ids(session, first), *run_lists.in_backoff(session, project_id, _SHOWN - len(first))):
         why = why_waiting(session, run, now=now)
         if why is not None:
             if run.id in places:

@@ -251,33 +251,30 @@ def _scheduled_placement(run: Run) -> api.Placement:
 
 
 def _devices(session: Session, attempt_id: str) -> list[api.PlacedDevice]:
+    """By replica and logical position. Columns and no objects: an attempt may have ten thousand devices."""
     query = (
-        select(Hold, Device, Host.name)
-        .join(Device, Device.id == Hold.device_id)
+        select(
+            Device.id.label("device"),
+            Device.host_id.label("host"),
+            Host.name.label("host_name"),
+            Device.platform,
+            Device.position.label("index"),
+            Device.kind,
+            Device.memory_bytes,
+            Device.coords,
+            Device.core_on_chip,
+            Device.simulated,
+            Hold.replica,
+            Hold.logical,
+        )
+        .join(Hold, Hold.device_id == Device.id)
         .join(Host, Host.id == Device.host_id)
         .where(Hold.attempt_id == attempt_id)
         .order_by(Hold.replica, Hold.logical, Device.id)
     )
-    return [_view_device(hold, device, host_name) for hold, device, host_name in session.execute(query)]
-
-
-def _view_device(hold: Hold, device: Device, host_name: str) -> api.PlacedDevice:
-    return api.PlacedDevice.model_validate(
-        {
-            "device": device.id,
-            "host": device.host_id,
-            "host_name": host_name,
-            "platform": device.platform,
-            "index": device.position,
-            "kind": device.kind,
-            "memory_bytes": device.memory_bytes,
-            "coords": device.coords,
-            "core_on_chip": device.core_on_chip,
-            "simulated": device.simulated,
-            "replica": hold.replica,
-            "logical": hold.logical,
-        }
-    )
+    found = session.execute(query)
+    names = tuple(found.keys())
+    return [api.PlacedDevice.model_validate(dict(zip(names, row, strict=True))) for row in found]
 
 
 def _member_count(session: Session, attempt: Attempt) -> int:

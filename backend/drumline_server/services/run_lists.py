@@ -3,7 +3,7 @@
 import base64
 import binascii
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.base import from_micros
+from drumline.contracts.states import RunState
 from drumline_server.base.callers import decode_cursor, encode_cursor
 from drumline_server.base.errors import InvalidRequestError
 from drumline_server.services import filters
@@ -283,3 +284,64 @@ def _group_value(name: str, value: Sequence[Any]) -> int | float | str | None:  
         return from_micros(found).isoformat().replace("+00:00", "Z")
     shown: int | float | str = found / MICROS if kind == "duration" else found
     return shown
+
+
+def count_in(session: Session, project_id: str, states: Collection[RunState]) -> int:
+    """How many runs are in one of `states`."""
+    query = select(func.count()).where(Run.project_id == project_id, Run.state.in_(states))
+    return session.scalar(query) or 0
+
+
+def newest(session: Session, project_id: str, states: Collection[RunState], limit: int) -> Sequence[Run]:
+    """Runs in one of `states`, newest first."""
+    query = select(Run).where(Run.project_id == project_id, Run.state.in_(states))
+    return session.scalars(query.order_by(Run.created_at.desc(), Run.id.desc()).limit(limit)).all()
+
+
+def list_last_ended(session: Session, project_id: str, limit: int) -> Sequence[Run]:
+    """The runs that ended last, the last one first, whenever they were submitted."""
+    query = select(Run).where(Run.project_id == project_id, Run.ended_at.is_not(None), Run.deleted_at.is_(None))
+    return session.scalars(query.order_by(Run.ended_at.desc(), Run.id.desc()).limit(limit)).all()
+
+
+def list_last_failed(session: Session, project_id: str, limit: int, *, since: int) -> Sequence[Run]:
+    """The runs that failed last, none before `since`."""
+    query = select(Run).where(*_failed(project_id, since)).order_by(Run.ended_at.desc(), Run.id.desc())
+    return session.scalars(query.limit(limit)).all()
+
+
+def count_failed(session: Session, project_id: str, *, since: int) -> int:
+    """How many runs failed after `since`."""
+    return session.scalars(select(func.count()).select_from(Run).where(*_failed(project_id, since))).one()
+
+
+def _failed(project_id: str, since: int) -> tuple[ColumnElement[bool], ...]:
+    failed = (Run.project_id == project_id, Run.ended_at > since, Run.state == RunState.FAILED)
+    return (*failed, Run.deleted_at.is_(None))
+
+
+def list_stalled(session: Session, project_id: str, limit: int) -> Sequence[Run]:
+    """The runs whose steps get no further, the longest first."""
+    query = select(Run).where(*_stalled(project_id)).order_by(Run.stalled_at, Run.id)
+    return session.scalars(query.limit(limit)).all()
+
+
+def count_stalled(session: Session, project_id: str) -> int:
+    """How many runs get no further."""
+    return session.scalars(select(func.count()).select_from(Run).where(*_stalled(project_id))).one()
+
+
+def _stalled(project_id: str) -> tuple[ColumnElement[bool], ...]:
+    return (Run.project_id == project_id, Run.state == RunState.RUNNING, Run.stalled_at.is_not(None))
+
+
+def by_ids(session: Session, run_ids: Sequence[str]) -> list[Run]:
+    """Those runs, in that order."""
+    found = {run.id: run for run in session.scalars(select(Run).where(Run.id.in_(run_ids)))}
+    return [found[run_id] for run_id in run_ids if run_id in found]
+
+
+def in_backoff(session: Session, project_id: str, limit: int) -> Sequence[Run]:
+    """Runs that wait before another attempt, oldest first."""
+    query = select(Run).where(Run.project_id == project_id, Run.state == RunState.RETRY_WAIT)
+    return session.scalars(query.order_by(Run.created_at, Run.id).limit(limit)).all()

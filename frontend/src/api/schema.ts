@@ -4827,8 +4827,28 @@ export interface components {
             devices_held: number;
             /** Devices Total */
             devices_total: number;
+            /**
+             * Failed Total
+             * @default 0
+             */
+            failed_total: number;
             /** Hosts */
             hosts: components["schemas"]["Host"][];
+            /**
+             * Hosts Failing
+             * @default 0
+             */
+            hosts_failing: number;
+            /**
+             * Hosts Silent
+             * @default 0
+             */
+            hosts_silent: number;
+            /**
+             * Hosts Total
+             * @default 0
+             */
+            hosts_total: number;
             /** Queued */
             queued: components["schemas"]["QueuedRun"][];
             /** Queued Total */
@@ -4839,6 +4859,11 @@ export interface components {
             running: components["schemas"]["RunSummary"][];
             /** Running Total */
             running_total: number;
+            /**
+             * Stalled Total
+             * @default 0
+             */
+            stalled_total: number;
         };
         /** Page[Attempt] */
         Page_Attempt_: {

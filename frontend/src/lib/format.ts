@@ -88,6 +88,13 @@ export function shortId(id: string): string {
   return `${id[0]}-${id.slice(-5).toLowerCase()}`;
 }
 
+/** `a`, `a and b`, `a, b, c and 253 more`: at most four are named, however many there are. */
+export function nameSome(names: readonly string[]): string {
+  if (names.length > 4)
+    return `${names.slice(0, 3).join(", ")} and ${integers.format(names.length - 3)} more`;
+  return names.length > 1 ? `${names.slice(0, -1).join(", ")} and ${names.at(-1)}` : (names[0] ?? "");
+}
+
 /** `1 device`, `8 devices`. */
 export function count(n: number, singular: string, plural = `${singular}s`): string {
   return `${integers.format(n)} ${n === 1 ? singular : plural}`;

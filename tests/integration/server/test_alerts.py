@@ -11,7 +11,7 @@ from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RunState
 from drumline_server.base.settings import Settings
 from drumline_server.lifecycle.alerts import PostResult, forget_deliveries, settle_delivery
-from drumline_server.services import access, overview
+from drumline_server.services import access
 from drumline_server.services.run_changes import Cancellation, cancel
 from drumline_server.storage.models import WebhookDelivery
 from support.attempts import again
@@ -172,7 +172,7 @@ def test_a_run_that_stands_still_is_told_once_and_again_when_it_stops_once_more(
 
 def stalled(core: Core) -> list[str]:
     """What the first page names."""
-    return [run.id for run in core.read(lambda session: overview.list_stalled(session, core.project_id, 5))]
+    return [run.id for run in core.read(lambda session: run_lists.list_stalled(session, core.project_id, 5))]
 
 
 def test_a_run_of_slow_steps_stands_still_only_after_ten_of_them(core: Core) -> None:

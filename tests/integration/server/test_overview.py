@@ -4,10 +4,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 from sqlalchemy.orm import Session
 
 from drumline.contracts.reasons import EndReason
-from drumline_server.services import overview
+from drumline_server.services import run_lists
+from drumline_server.storage.models import Host
 from support.core import Core, Member, Worker
 from support.edge import EdgeServer, edge_server
 from support.statements import Statement, statements
@@ -44,6 +46,7 @@ def test_a_run_that_ended_last_is_shown_however_many_were_submitted_after_it(ser
     first.end(EndReason.PROGRAM_ERROR)
 
     told = server.admin.get("/api/v1/overview").json()
+    assert (told["failed_total"], told["stalled_total"]) == (13, 0)
     for part, most in (("recent", 10), ("attention", 5)):
         shown = told[part]
         assert shown[0]["id"] == run_of(first)
@@ -51,13 +54,34 @@ def test_a_run_that_ended_last_is_shown_however_many_were_submitted_after_it(ser
         assert [run["ended_at"] for run in shown] == sorted((run["ended_at"] for run in shown), reverse=True)
 
 
+def test_every_host_counts_and_those_in_trouble_are_shown_however_many_there_are(server: EdgeServer) -> None:
+    core = server.core
+    workers = [core.add_worker(f"host-{number:03}", devices=1) for number in range(203)]
+    core.clock.advance(60)
+    for number, worker in enumerate(workers):
+        if number not in (7, 202):
+            worker.beat()
+    flag = update(Host).where(Host.id.in_([workers[7].host_id, workers[201].host_id]))
+    core.write(lambda session: session.execute(flag.values(flagged_at=core.clock.now(), failures=[])))
+
+    told = server.admin.get("/api/v1/overview").json()
+
+    assert (told["hosts_total"], told["hosts_silent"], told["hosts_failing"]) == (203, 1, 2)
+    assert [host["name"] for host in told["hosts"]] == [
+        *(f"host-{number:03}" for number in range(200)),
+        "host-201",
+        "host-202",
+    ]
+    assert [host["name"] for host in told["hosts"] if host["trouble"]] == ["host-007", "host-201"]
+
+
 def test_the_runs_that_ended_last_are_found_by_an_index(sqlite_url: str, tmp_path: Path) -> None:
     """PostgreSQL reads tables as small as these whole."""
     with edge_server(sqlite_url, tmp_path / "other") as server:
         core = server.core
         with statements() as sent:
-            core.read(lambda session: overview.list_last_ended(session, core.project_id, 10))
-            core.read(lambda session: overview.list_last_failed(session, core.project_id, 5, since=core.clock.now()))
+            core.read(lambda session: run_lists.list_last_ended(session, core.project_id, 10))
+            core.read(lambda session: run_lists.list_last_failed(session, core.project_id, 5, since=core.clock.now()))
         plans = [core.read(partial(plan_of, statement=one)) for one in sent if "run.ended_at DESC" in one[0]]
 
     assert len(plans) == 2

@@ -1,6 +1,6 @@
 import { Link } from "@tanstack/react-router";
 import type { JsonValue, Why } from "@/api/schema";
-import { formatDuration, formatUtc, secondsBetween, shortId } from "@/lib/format";
+import { formatDuration, formatUtc, nameSome, secondsBetween, shortId } from "@/lib/format";
 import { useNow } from "@/lib/now";
 
 /** The rule that blocks a run that waits or would, what was seen, and what would let it start. */
@@ -91,9 +91,9 @@ function RunId({ id }: { id: string }) {
   );
 }
 
-/** What was seen, as one reads it: `alpha, beta` and `alpha 3`; moments as everywhere. */
+/** What was seen, as one reads it: `alpha and beta`, `alpha 3`; moments as everywhere. */
 function plain(value: JsonValue): string {
-  if (Array.isArray(value)) return value.map(plain).join(", ");
+  if (Array.isArray(value)) return nameSome(value.map(plain));
   if (typeof value === "string") return isMoment(value) ? formatUtc(value) : value;
   if (value === null || typeof value !== "object") return String(value);
   return Object.entries(value)

@@ -8,8 +8,8 @@ interface DeviceCellProps {
   device: Device;
   selected: boolean;
   tabStop: boolean;
-  onSelect: () => void;
-  onFocus: () => void;
+  onSelect: (sel: string) => void;
+  onFocus: (device: string) => void;
 }
 
 /** A device: its index above, and in the square the replica that sits on it, in that replica's colour. */
@@ -22,8 +22,8 @@ export function DeviceCell({ device, selected, tabStop, onSelect, onFocus }: Dev
         selected && "bg-accent-soft outline-2 outline-accent",
       )}
       data-device={device.id}
-      onClick={onSelect}
-      onFocus={onFocus}
+      onClick={() => onSelect(`device:${device.id}`)}
+      onFocus={() => onFocus(device.id)}
       tabIndex={tabStop ? 0 : -1}
       title={deviceSentence(device)}
       type="button"

@@ -1,6 +1,7 @@
-import { type KeyboardEvent, useState } from "react";
+import { Fragment, type KeyboardEvent, memo, useCallback, useEffect, useMemo, useRef, useState } from "react";
 import type { Device, Host } from "@/api/schema";
 import { RunLink } from "@/components/runs/run-columns";
+import { NearScreen } from "@/components/ui/near-screen";
 import { StateIcon } from "@/components/ui/state-badge";
 import { count } from "@/lib/format";
 import { DeviceCell } from "./device-cell";
@@ -14,48 +15,99 @@ interface DeviceMapProps {
   onSelect: (sel: string | undefined) => void;
 }
 
+/** Up to this many hosts all are in the document, and the browser's own find sees them. */
+const ALL_UP_TO = 32;
+const LINE_PX = 84;
+const CELLS_A_ROW = 17;
+const ROW_PX = 56;
+
 /** Every device as a cell, a line per host. One stop of the tab key; the arrows move inside. */
 export function DeviceMap({ hosts, devices, selected, onSelect }: DeviceMapProps) {
   const [focused, setFocused] = useState<string | null>(null);
-  const stop = devices.some((device) => device.id === focused) ? focused : devices[0]?.id;
-  const onKeyDown = (event: KeyboardEvent<HTMLElement>) => {
-    const step = STEP[event.key];
-    if (step === undefined) return;
-    const cells = [...event.currentTarget.querySelectorAll<HTMLElement>("[data-device]")];
-    const at = cells.indexOf(document.activeElement as HTMLElement);
-    if (at < 0) return;
-    event.preventDefault();
-    cells[Math.min(cells.length - 1, Math.max(0, at + step))]?.focus();
-  };
+  const byHost = useMemo(() => Map.groupBy(devices, (device) => device.host), [devices]);
+  const stop = focused && devices.some((device) => device.id === focused) ? focused : devices[0]?.id;
+  const choose = useRef(onSelect);
+  useEffect(() => {
+    choose.current = onSelect;
+  });
+  const select = useCallback((sel: string) => choose.current(sel), []);
   if (devices.length === 0) return <p className="py-3 text-muted">No device matches.</p>;
+  const lines = hosts.flatMap((host) => {
+    const own = byHost.get(host.id);
+    return own ? [{ host, own, of: within(own, selected), stop: within(own, stop && `device:${stop}`) }] : [];
+  });
   return (
     // biome-ignore lint/a11y/noStaticElementInteractions: the arrows move between the buttons inside
-    <div onKeyDown={onKeyDown}>
-      {hosts.map((host) => {
-        const own = devices.filter((device) => device.host === host.id);
-        if (own.length === 0) return null;
+    <div onKeyDown={moveFocus}>
+      {lines.map((line) => {
+        const drawn = (
+          <HostLine
+            devices={line.own}
+            host={line.host}
+            onFocus={setFocused}
+            onSelect={select}
+            selected={line.of}
+            stop={line.stop}
+          />
+        );
+        if (lines.length <= ALL_UP_TO) return <Fragment key={line.host.id}>{drawn}</Fragment>;
         return (
-          <div className="flex flex-wrap items-start gap-x-6 gap-y-2 border-line border-b py-3" key={host.id}>
-            <HostName devices={own} host={host} onSelect={onSelect} />
-            <div className="flex min-w-0 flex-1 flex-wrap gap-1">
-              {own.map((device) => (
-                <DeviceCell
-                  device={device}
-                  key={device.id}
-                  onFocus={() => setFocused(device.id)}
-                  onSelect={() => onSelect(`device:${device.id}`)}
-                  selected={selected === `device:${device.id}`}
-                  tabStop={device.id === stop}
-                />
-              ))}
-            </div>
-            <Holders devices={own} />
-          </div>
+          <NearScreen
+            estimatePx={LINE_PX + ROW_PX * Math.floor((line.own.length - 1) / CELLS_A_ROW)}
+            key={line.host.id}
+          >
+            {drawn}
+          </NearScreen>
         );
       })}
     </div>
   );
 }
+
+/** `sel` if it names one of the devices: a line is drawn again only where what it shows has changed. */
+function within(devices: readonly Device[], sel: string | undefined): string | undefined {
+  return devices.some((device) => sel === `device:${device.id}`) ? sel : undefined;
+}
+
+function moveFocus(event: KeyboardEvent<HTMLElement>) {
+  const step = STEP[event.key];
+  if (step === undefined) return;
+  const cells = [...event.currentTarget.querySelectorAll<HTMLElement>("[data-device]")];
+  const at = cells.indexOf(document.activeElement as HTMLElement);
+  if (at < 0) return;
+  event.preventDefault();
+  cells[Math.min(cells.length - 1, Math.max(0, at + step))]?.focus();
+}
+
+interface HostLineProps {
+  host: Host;
+  devices: readonly Device[];
+  selected: string | undefined;
+  stop: string | undefined;
+  onSelect: (sel: string) => void;
+  onFocus: (device: string) => void;
+}
+
+const HostLine = memo(function HostLine({ host, devices, selected, stop, onSelect, onFocus }: HostLineProps) {
+  return (
+    <div className="flex flex-wrap items-start gap-x-6 gap-y-2 border-line border-b py-3">
+      <HostName devices={devices} host={host} onSelect={onSelect} />
+      <div className="flex min-w-0 flex-1 flex-wrap gap-1">
+        {devices.map((device) => (
+          <DeviceCell
+            device={device}
+            key={device.id}
+            onFocus={onFocus}
+            onSelect={onSelect}
+            selected={selected === `device:${device.id}`}
+            tabStop={stop === `device:${device.id}`}
+          />
+        ))}
+      </div>
+      <Holders devices={devices} />
+    </div>
+  );
+});
 
 function HostName({
   host,

@@ -1,11 +1,11 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
-import type { ReactNode } from "react";
+import { type ReactNode, useMemo } from "react";
 import { devicesQuery, hostsQuery, keys } from "@/api/queries";
 import type { Device, Host } from "@/api/schema";
 import { Section } from "@/components/ui/section";
 import { EmptyState, ErrorState, SkeletonRows, StaleBanner } from "@/components/ui/view-states";
-import { count } from "@/lib/format";
+import { count, formatInteger } from "@/lib/format";
 import { useLiveList } from "@/lib/live";
 import { useAddHost } from "./add-host";
 import { DeviceMap } from "./device-map";
@@ -59,7 +59,10 @@ function Fleet({ hosts, devices, banner }: FleetProps) {
     void navigate({ search: (old) => ({ ...old, sel: next === sel ? undefined : next }), replace: true });
   const adding = useAddHost(hosts);
   const selection = findSelection(sel, hosts, devices);
-  const shown = devices.filter((device) => isShown(device, show, platform));
+  const shown = useMemo(
+    () => devices.filter((device) => isShown(device, show, platform)),
+    [devices, show, platform],
+  );
   return (
     <div className="flex min-w-0 flex-1">
       <div className="min-w-0 flex-1 space-y-8 px-4 py-5 lg:px-6">
@@ -72,7 +75,11 @@ function Fleet({ hosts, devices, banner }: FleetProps) {
           <>
             <Section
               aside={<FilterBar devices={devices} />}
-              note={shown.length === devices.length ? devices.length : `${shown.length} of ${devices.length}`}
+              note={
+                shown.length === devices.length
+                  ? formatInteger(devices.length)
+                  : `${formatInteger(shown.length)} of ${formatInteger(devices.length)}`
+              }
               title="Devices"
             >
               <DeviceMap devices={shown} hosts={hosts} onSelect={select} selected={sel} />

@@ -1,6 +1,7 @@
 import { getRouteApi } from "@tanstack/react-router";
 import type { Device } from "@/api/schema";
 import { classNames } from "@/lib/class-names";
+import { formatInteger } from "@/lib/format";
 import { DEVICE_FILTERS } from "./search";
 import { isShown } from "./selection";
 
@@ -55,7 +56,7 @@ function Filter({ label, n, on, search }: FilterProps) {
       type="button"
     >
       <span className="first-letter:capitalize">{label}</span>
-      <span className="text-muted text-xs">{n}</span>
+      <span className="text-muted text-xs">{formatInteger(n)}</span>
     </button>
   );
 }

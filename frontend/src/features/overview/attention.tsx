@@ -8,9 +8,12 @@ import { StateBadge } from "@/components/ui/state-badge";
 import { count } from "@/lib/format";
 import { isTroubled } from "./sentence";
 
+const MOST_HOSTS = 10;
+
 /** Runs that stand still, failed runs of the last day, hosts that fell silent and hosts on which runs fail. Not drawn where there are none. */
 export function Attention({ overview, className }: { overview: Overview; className?: string }) {
-  const hosts = overview.hosts.filter(isTroubled);
+  const hosts = overview.hosts.filter(isTroubled).slice(0, MOST_HOSTS);
+  const unnamed = overview.hosts_silent + overview.hosts_failing - hosts.length;
   if (hosts.length + overview.attention.length === 0) return null;
   return (
     <Section
@@ -43,6 +46,13 @@ export function Attention({ overview, className }: { overview: Overview; classNa
             </span>
           </li>
         ))}
+        {unnamed > 0 && (
+          <li className="flex h-8 items-center border-line border-b">
+            <Link className="link" to="/devices">
+              {count(unnamed, "more host")}
+            </Link>
+          </li>
+        )}
         {overview.attention.map((run) => (
           <TroubledRun key={run.id} run={run} />
         ))}

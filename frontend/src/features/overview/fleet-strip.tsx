@@ -4,11 +4,11 @@ import { DeviceGlyph, deviceSentence } from "@/components/devices/device-glyph";
 import { Section } from "@/components/ui/section";
 import { StateIcon } from "@/components/ui/state-badge";
 import { EmptyState } from "@/components/ui/view-states";
-import { count } from "@/lib/format";
+import { count, formatInteger } from "@/lib/format";
 
 /** One glyph per device, grouped by host; hosts beyond the server's 2048 devices show their counts only. */
 export function FleetStrip({ overview }: { overview: Overview }) {
-  const { hosts, devices, devices_held: held, devices_total: total } = overview;
+  const { hosts, devices, hosts_total: machines, devices_held: held, devices_total: total } = overview;
   return (
     <Section
       aside={
@@ -16,7 +16,10 @@ export function FleetStrip({ overview }: { overview: Overview }) {
           Devices
         </Link>
       }
-      note={total > 0 && `${held} held, ${total - held} free, on ${count(hosts.length, "host")}`}
+      note={
+        total > 0 &&
+        `${formatInteger(held)} held, ${formatInteger(total - held)} free, on ${count(machines, "host")}`
+      }
       title="Fleet"
     >
       {hosts.length === 0 ? (

@@ -144,10 +144,19 @@ class Overview(Reply):
     devices_total: int
     devices_held: int
     hosts: tuple[Host, ...]
+    """The first 200 by name, then up to 20 further ones that need looking at."""
+    hosts_total: int = 0
+    hosts_silent: int = 0
+    """Of all: those that fell silent, and on which no runs fail."""
+    hosts_failing: int = 0
+    """Of all: those that failures of several runs took out of service, or would have."""
     devices: tuple[Device, ...]
     """At most 2048; beyond that the hosts' counts stand for them."""
     attention: tuple[RunSummary, ...]
     """Runs that stand still, the longest first, then those that failed last within a day (at most 5 of each)."""
+    stalled_total: int = 0
+    failed_total: int = 0
+    """Within a day, deleted ones left out."""
     queued: tuple["QueuedRun", ...]
     queued_total: int
     running: tuple[RunSummary, ...]

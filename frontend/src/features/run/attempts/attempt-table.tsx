@@ -3,7 +3,7 @@ import type { Attempt } from "@/api/schema";
 import { type Column, DataTable } from "@/components/ui/data-table";
 import { Section } from "@/components/ui/section";
 import { StateBadge } from "@/components/ui/state-badge";
-import { formatDuration, formatTime, secondsBetween } from "@/lib/format";
+import { formatDuration, formatTime, nameSome, secondsBetween } from "@/lib/format";
 import { useNow } from "@/lib/now";
 
 /** Every attempt with how it began and how it ended, newest first. */
@@ -16,7 +16,7 @@ export function AttemptTable({ attempts, runId }: { attempts: readonly Attempt[]
     {
       id: "hosts",
       header: "Host",
-      cell: (attempt) => attempt.members.map((member) => member.host_name).join(", "),
+      cell: (attempt) => nameSome(attempt.members.map((member) => member.host_name)),
     },
     { id: "started", header: "Started", cell: (attempt) => formatTime(attempt.started_at, now) },
     {
