@@ -5,7 +5,9 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
+import httpx2
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect, sync_playwright
 
@@ -99,6 +101,19 @@ def whole_browser(launch: Launch) -> Browser:
     return launch(*WHOLE)
 
 
+class Served(Protocol):
+    """A server with a dashboard: a deployment, or the application in a thread of the test."""
+
+    @property
+    def url(self) -> str:
+        """Address of API and dashboard."""
+        ...
+
+    def http(self) -> httpx2.Client:
+        """A client of the API with the administrator's token."""
+        ...
+
+
 @pytest.fixture
 def page(browser: Browser, deployment: Deployment) -> Iterator[Page]:
     """A signed-in page; the test fails if the page logged an error to its console."""
@@ -119,7 +134,7 @@ def sign_in(page: Page, deployment: Deployment) -> None:
     page.get_by_role("link", name="Overview", exact=True).wait_for()
 
 
-def open_session(context: BrowserContext, deployment: Deployment) -> None:
+def open_session(context: BrowserContext, deployment: Served) -> None:
     """Signs all pages of `context` in without loading one: two of them cost what a test does with a third."""
     own_page = {"Origin": deployment.url, "X-Drumline": "1"}
     code = login_code(deployment)
@@ -127,7 +142,7 @@ def open_session(context: BrowserContext, deployment: Deployment) -> None:
     assert answer.ok, answer.text()
 
 
-def login_code(deployment: Deployment) -> str:
+def login_code(deployment: Served) -> str:
     """Good for one session."""
     with deployment.http() as http:
         code: str = http.post("/login-codes").raise_for_status().json()["code"]

@@ -6,15 +6,14 @@ from typing import Any, Literal
 
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from e2e.conftest import open_session
+from e2e.conftest import Served, open_session
 from e2e.seen import TIMEOUT_MS
-from support.deployment import Deployment
 
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 
 @contextmanager
-def signed_in(browser: Browser, deployment: Deployment, **options: Any) -> Iterator[Page]:
+def signed_in(browser: Browser, deployment: Served, **options: Any) -> Iterator[Page]:
     """A page that is signed in and has loaded nothing, in a browser context of its own."""
     context = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, "reduced_motion": "reduce", **options})
     try:

@@ -27,7 +27,6 @@ HOSTS, DEVICES_OF_HOST = 256, 40
 DEVICES = HOSTS * DEVICES_OF_HOST
 RUNS = 100_000
 LINES = 5_000_000
-ODD_LINE = 3_141_592
 ODD_TEXT = "loss is not finite any more"
 _CHUNK_LINES = 1_000
 _CHUNKS_A_WRITE = 100
@@ -45,6 +44,11 @@ class SeededWorld:
     lines: int
 
     @property
+    def odd_line(self) -> int:
+        """The one of its output that says something else."""
+        return self.lines * 2 // 3
+
+    @property
     def url(self) -> str:
         """Address of API and dashboard."""
         return self.server.url
@@ -53,13 +57,6 @@ class SeededWorld:
         """A client with the administrator's token."""
         headers = {"Authorization": f"Bearer {self.server.admin_token}"}
         return httpx2.Client(base_url=f"{self.url}/api/v1", headers=headers, timeout=30)
-
-
-def line_of(number: int) -> str:
-    """The text of a line of the long log, from 1."""
-    if number == ODD_LINE:
-        return ODD_TEXT
-    return f"step {number:07d} loss {1 / number:.6f}"
 
 
 @contextmanager
@@ -75,11 +72,12 @@ def seeded_world(
         ]
         run, members = _start_gang(core, workers)
         _tell_metrics(members[0])
-        _write_lines(core, members[0], lines)
+        world = SeededWorld(server, run, lines)
+        _write_lines(members[0], world)
         seed_runs(core, runs)
         core.write(lambda session: session.execute(text("ANALYZE")))
         _renew(core)
-        yield SeededWorld(server, run, lines)
+        yield world
 
 
 def _start_gang(core: Core, workers: list[Worker]) -> tuple[str, list[Member]]:
@@ -96,29 +94,32 @@ def _tell_metrics(member: Member) -> None:
     member.send(member.event("metrics", names=["loss"] * len(steps), steps=steps, times=now, values=values))
 
 
-def _write_lines(core: Core, member: Member, lines: int) -> None:
+def _write_lines(member: Member, world: SeededWorld) -> None:
     """Chunks of lines as `drumline_server.telemetry.logs` keeps them, straight into their table."""
     at_byte = 0
-    for first in range(1, lines + 1, _CHUNK_LINES * _CHUNKS_A_WRITE):
-        last = min(lines, first + _CHUNK_LINES * _CHUNKS_A_WRITE - 1)
-        at_byte = core.write(partial(_write_part, member=member, first=first, last=last, at_byte=at_byte))
+    for first in range(1, world.lines + 1, _CHUNK_LINES * _CHUNKS_A_WRITE):
+        numbers = range(first, min(world.lines + 1, first + _CHUNK_LINES * _CHUNKS_A_WRITE))
+        part = partial(_write_part, member=member, numbers=numbers, odd_line=world.odd_line, at_byte=at_byte)
+        at_byte = member.worker.core.write(part)
 
 
-def _write_part(session: Session, member: Member, first: int, last: int, at_byte: int) -> int:
+def _write_part(session: Session, member: Member, numbers: range, odd_line: int, at_byte: int) -> int:
     row = session.get_one(MemberRow, member.id)
     owner: dict[str, Any] = {  # Any: columns of a chunk
         "member_id": row.id, "project_id": row.project_id, "run_id": row.run_id, "attempt_id": row.attempt_id,
     }  # fmt: skip
     chunks = []
-    for begin in range(first, last + 1, _CHUNK_LINES):
-        numbers = range(begin, min(last + 1, begin + _CHUNK_LINES))
-        content = "".join(f"{line_of(number)}\n" for number in numbers).encode()
+    for begin in numbers[::_CHUNK_LINES]:
+        of_chunk = range(begin, min(numbers.stop, begin + _CHUNK_LINES))
+        content = "".join(
+            f"{ODD_TEXT if number == odd_line else f'line {number:07d}'}\n" for number in of_chunk
+        ).encode()
         place = {"first_byte": at_byte, "next_byte": at_byte + len(content), "first_line": begin}
         at = member.worker.core.clock.now()
-        chunks.append({**owner, **place, "stream": "stdout", "at": at, "newlines": len(numbers), "content": content})
+        chunks.append({**owner, **place, "stream": "stdout", "at": at, "newlines": len(of_chunk), "content": content})
         at_byte += len(content)
     session.execute(insert(LogChunk), chunks)
-    row.log_bytes, row.log_lines = at_byte, last
+    row.log_bytes, row.log_lines = at_byte, numbers[-1]
     return at_byte
 
 

@@ -1,5 +1,6 @@
 """What every contract model shares: strictness at the border, time, and text that every store can hold."""
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -118,6 +119,18 @@ def _storable(text: str) -> str:
 
 Text = Annotated[str, AfterValidator(_storable)]
 """Text that PostgreSQL and SQLite both store: no NUL, no lone surrogate."""
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def _seen(text: str) -> str:
+    found = _UNSEEN.search(text)
+    if found:
+        raise ValueError(f"holds {found[0]!a}, which is not seen, breaks the line or turns its direction; remove it")
+    return text
+
+
+Title = Annotated[Text, AfterValidator(_seen)]
+"""A name that people give and read in a line among others: nothing in it that a reader would not see."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Discriminator, Field, JsonValue, StringConstraints, Tag, model_validator
 
-from drumline.contracts.base import MOST_NAMES, AtMost, Contract, FewValues, Finite, ParameterName, Parameters, Text
+from drumline.contracts.base import MOST_NAMES, AtMost, Contract, FewValues, Finite, ParameterName, Parameters, Title
 from drumline.contracts.spec import RunSubmit
 from drumline.contracts.storable import MAX_VALUES
 
@@ -13,7 +13,7 @@ MAX_BATCH = 10_000
 """Runs of one batch."""
 
 Values = Annotated[list[JsonValue], AtMost(MAX_VALUES), FewValues]
-BatchName = Annotated[Text, StringConstraints(max_length=200)]
+BatchName = Annotated[Title, StringConstraints(max_length=200)]
 
 
 class Range(Contract):

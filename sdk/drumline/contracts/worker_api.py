@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, PlainSerializer, SecretStr, StringConstraints, field_validator
 
-from drumline.contracts.base import AtMost, Contract, Reply, Secret, Text, Timestamp
+from drumline.contracts.base import AtMost, Contract, Reply, Secret, Text, Timestamp, Title
 from drumline.contracts.events import MemberTick
 from drumline.contracts.ids import (
     AttemptId,
@@ -53,7 +53,7 @@ MAX_HOST_DEVICES = 1_024
 """Of one host, and so of members that live on it: that many are read in some 10 ms."""
 MAX_MEMBERS_LEFT = 4_096
 """Members of one host of which something is left."""
-HostName = Annotated[Text, StringConstraints(min_length=1, max_length=253)]
+HostName = Annotated[Title, StringConstraints(min_length=1, max_length=253)]
 
 
 class DeviceReport(Contract):
@@ -88,7 +88,7 @@ class HostWarning(Contract):
 class HostSlice(Contract):
     """The TPU slice that a host is of; hosts that name the same one are linked, and may share a run of TPUStrategy."""
 
-    name: Annotated[Text, StringConstraints(min_length=1, max_length=100)]
+    name: Annotated[Title, StringConstraints(min_length=1, max_length=100)]
     topology: Annotated[Text, StringConstraints(max_length=40)]
     """Its chips, such as `v4:2x2x4`."""
 

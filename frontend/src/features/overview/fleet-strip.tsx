@@ -6,7 +6,11 @@ import { StateIcon } from "@/components/ui/state-badge";
 import { EmptyState } from "@/components/ui/view-states";
 import { count, formatInteger } from "@/lib/format";
 
-/** One glyph per device, grouped by host; hosts beyond the server's 2048 devices show their counts only. */
+/** Of more hosts only so many are drawn, and each by its counts: the page is there to be read at a glance. */
+const MOST_WITH_GLYPHS = 24;
+const MOST_HOSTS = 30;
+
+/** One glyph per device, grouped by host; many hosts, and those beyond the server's 2048 devices, show their counts only. */
 export function FleetStrip({ overview }: { overview: Overview }) {
   const { hosts, devices, hosts_total: machines, devices_held: held, devices_total: total } = overview;
   return (
@@ -28,13 +32,20 @@ export function FleetStrip({ overview }: { overview: Overview }) {
         </EmptyState>
       ) : (
         <ul className="grid grid-cols-[repeat(auto-fill,minmax(200px,1fr))] gap-x-8 gap-y-4 pt-3">
-          {hosts.map((host) => (
+          {hosts.slice(0, MOST_HOSTS).map((host) => (
             <HostGlyphs
-              devices={devices.filter((device) => device.host === host.id)}
+              devices={machines > MOST_WITH_GLYPHS ? [] : devices.filter((device) => device.host === host.id)}
               host={host}
               key={host.id}
             />
           ))}
+          {machines > MOST_HOSTS && (
+            <li>
+              <Link className="link" to="/devices">
+                {count(machines - MOST_HOSTS, "more host")}
+              </Link>
+            </li>
+          )}
         </ul>
       )}
     </Section>

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from drumline.contracts.base import Contract, Reply, Secret, Text, Timestamp
+from drumline.contracts.base import Contract, Reply, Secret, Timestamp, Title
 from drumline.contracts.ids import ProjectId, SessionId, TokenId
 
 
@@ -43,7 +43,7 @@ class Session(Reply):
 class TokenCreate(Contract):
     """Body of `POST /tokens`."""
 
-    name: Annotated[Text, StringConstraints(min_length=1, max_length=100)]
+    name: Annotated[Title, StringConstraints(min_length=1, max_length=100)]
     kind: Literal["pat", "enr"] = "pat"
     """`pat`: a person's or a service's API token; `enr`: a single-use token that enrols one worker."""
     role: Literal["viewer", "submitter", "operator", "admin"] = "submitter"

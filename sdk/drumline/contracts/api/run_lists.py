@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from drumline.contracts.api.access import PrincipalRef
-from drumline.contracts.base import AtMost, Contract, Reply, Text, Timestamp
+from drumline.contracts.base import AtMost, Contract, Reply, Text, Timestamp, Title
 from drumline.contracts.ids import BulkChangeId, RunId
 from drumline.contracts.spec import LabelKey, LabelValue
 
@@ -125,9 +125,7 @@ class RunListView(Contract):
     archived: bool = False
 
 
-ViewName = Annotated[
-    Text, StringConstraints(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f\x7f/]+$", strip_whitespace=True)
-]
+ViewName = Annotated[Title, StringConstraints(min_length=1, max_length=80, pattern=r"^[^/]+$", strip_whitespace=True)]
 
 
 class RunView(Reply):

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, StringConstraints
 
 from drumline.contracts.api.access import PrincipalRef
-from drumline.contracts.base import AtMost, Contract, Reply, Secret, Text, Timestamp
+from drumline.contracts.base import AtMost, Contract, Reply, Secret, Timestamp, Title
 from drumline.contracts.ids import AttemptId, BatchId, ProjectId, RunId, WebhookDeliveryId, WebhookId
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import JobName
@@ -52,7 +52,7 @@ def _webhook_url(url: str) -> str:
 WebhookUrl = Annotated[
     str, StringConstraints(min_length=1, max_length=MAX_URL, pattern=r"^[\x21-\x7e]+$"), AfterValidator(_webhook_url)
 ]
-WebhookName = Annotated[Text, StringConstraints(min_length=1, max_length=100)]
+WebhookName = Annotated[Title, StringConstraints(min_length=1, max_length=100)]
 Alerts = Annotated[tuple[AlertKind, ...], Field(min_length=1), AtMost(len(AlertKind))]
 
 
