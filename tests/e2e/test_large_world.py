@@ -77,7 +77,7 @@ def test_devices_near_the_window_are_in_the_document_and_all_can_be_reached(worl
     expect(visitor.get_by_text(f"{last_replica + 1:,}", exact=True).first).to_be_visible()
     first = cells.first.get_attribute("data-device")
 
-    visitor.get_by_role("table", name="Hosts").scroll_into_view_if_needed()
+    visitor.get_by_role("heading", name="Hosts").scroll_into_view_if_needed()
     drawn = visitor.locator("main [data-device] text", has_text=str(last_replica))
     expect(drawn).to_be_visible(timeout=TIMEOUT_MS)
     assert cells.count() < MOST_CELLS

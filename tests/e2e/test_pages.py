@@ -99,6 +99,8 @@ def test_page_is_drawn_in_both_themes_fits_the_screen_and_axe_finds_nothing(
     address = deployment.url + PAGES[name].format(run=digits.id, batch=swept.id)
     # The page's policy forbids injected scripts, as it should: only this check goes around it.
     with signed_in(browser, deployment, bypass_csp=True) as page:
+        elsewhere: list[str] = []
+        page.on("request", lambda sent: elsewhere.append(sent.url) if not is_own(sent.url, deployment) else None)
         open_settled(page, address)
         wait_until_drawn(page, name)
         for theme, (width, height) in looks:
@@ -107,6 +109,12 @@ def test_page_is_drawn_in_both_themes_fits_the_screen_and_axe_finds_nothing(
             page.wait_for_function(FITS, timeout=TIMEOUT_MS)
             screenshots.take(page, f"{name}-{theme}-{width}.png")
             assert axe_violations(page) == [], f"{name} in {theme} at {width} px"
+        assert elsewhere == [], "the dashboard works where there is no other network"
+
+
+def is_own(url: str, deployment: Deployment) -> bool:
+    """Whether the deployment answers it, or nobody has to."""
+    return url.startswith((f"{deployment.url}/", "data:", "blob:"))
 
 
 def test_axe_finds_nothing_on_empty_and_failed_pages(empty_deployment: Deployment, browser: Browser) -> None:
