@@ -11,7 +11,7 @@ from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RunState
 from drumline_server.base.settings import Settings
 from drumline_server.lifecycle.alerts import PostResult, forget_deliveries, settle_delivery
-from drumline_server.services import access
+from drumline_server.services import access, run_lists
 from drumline_server.services.run_changes import Cancellation, cancel
 from drumline_server.storage.models import WebhookDelivery
 from support.attempts import again
