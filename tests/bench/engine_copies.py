@@ -15,7 +15,7 @@ from bench.mlp import Task
 from drumline.contracts.worker_api import Rendezvous
 from drumline.distribute.observe import StepRecord
 from drumline.distribute.observe.divergence import CopyChecksums
-from drumline_worker.runner.divergence import DivergenceCheck
+from drumline_worker.runner.gang_checks import DivergenceCheck
 
 REPLICAS = 8
 BLOCK_STEPS = 100

@@ -26,10 +26,9 @@ from drumline.distribute.observe import (
     VariableRecord,
 )
 from drumline.distribute.observe.non_finite import WatchedResult, WatchedStep
-from drumline_worker.runner.channel import Channel
+from drumline_worker.runner.channel import Channel, Ticker
 from drumline_worker.runner.observer import RunObserver
 from drumline_worker.runner.runner_telemetry import Telemetry
-from drumline_worker.runner.ticker import Ticker
 
 TASK = Task("mlp784", "fixed", 8)
 #: One full period of the default sampling: ten sampled steps, one of them with the large arrays.

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from drumline_worker.agent import identity
-from drumline_worker.host.clock import SystemHostClock
+from drumline_worker.host.system import SystemHostClock
 
 _MACHINE = Path(os.environ["DRUMLINE_CHAOS_MACHINE"])
 _now = SystemHostClock.now

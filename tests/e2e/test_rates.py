@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from drumline import Client, Run
 from drumline.contracts.states import RunState
-from drumline_worker.runner.step_rate import WINDOW_NS
+from drumline_worker.runner.throughput import WINDOW_NS
 from e2e.pages import open_settled
 from e2e.seen import TIMEOUT_MS, connect
 from e2e.test_bad_input import drumline

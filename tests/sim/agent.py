@@ -11,15 +11,13 @@ import httpx2
 
 from drumline.contracts.worker_api import KEY_HEADER, DeviceReport, HeartbeatReply, Register, Registered
 from drumline_worker.agent.agent_context import AgentContext, Layout
-from drumline_worker.agent.api import Api, RefusedError, UnreachableError, _error
-from drumline_worker.agent.bundles import BundleUnavailableError
-from drumline_worker.agent.compile_cache import CompiledEntries
-from drumline_worker.agent.keys import MemberKeys
-from drumline_worker.agent.launcher_client import LaunchError
+from drumline_worker.agent.api import Api, MemberKeys, RefusedError, UnreachableError, _error
+from drumline_worker.agent.host_cache import BundleUnavailableError, CompiledEntries
+from drumline_worker.agent.links import LaunchError
 from drumline_worker.agent.maintenance import end_strays, find_members
 from drumline_worker.agent.member_registry import MemberRegistry
 from drumline_worker.agent.registration import Registration, SupersededError
-from drumline_worker.host.launcher_messages import Launched
+from drumline_worker.host.messages import Launched
 from drumline_worker.host.rundir import RunDirectory, StartOrder
 from sim.network import Request, UnansweredError
 from sim.process import Process

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drumline.contracts.base import from_micros
-from drumline_worker.host.clock import host_clock
+from drumline_worker.host.system import host_clock
 from sim.agent import Agent, SimLayout
 from sim.network import Line
 from sim.server import START_US
@@ -53,7 +53,7 @@ class Host:
         self.context = with_context
         self.layout.create()
 
-    # its clock, as `drumline_worker.host.clock` asks it
+    # its clock, as `drumline_worker.host.system` asks it
 
     def boottime(self) -> float:
         return (self.world.timeline.now - self._booted_at) * self.rate + _BOOTED_S

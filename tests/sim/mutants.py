@@ -23,8 +23,8 @@ from drumline_server.storage.notifications import notify
 from drumline_server.telemetry import ingest
 from drumline_worker.agent import registration as agent_registration
 from drumline_worker.agent.registration import Registration
-from drumline_worker.host.clock import boottime
-from drumline_worker.shim.stopper import Action, Stopper
+from drumline_worker.host.system import boottime
+from drumline_worker.shim.stopping import Action, Stopper
 from sim import agent, shim
 
 Patch = tuple[Any, str, Any]  # Any: modules and classes, and what stands in for the real thing

@@ -6,14 +6,25 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from drumline.contracts.reasons import EndReason
-from drumline_worker.host.clock import boottime, now
-from drumline_worker.host.framing import Decoder, encode_payload
+from drumline_worker.host.messages import (
+    Acked,
+    Alive,
+    Decoder,
+    Ended,
+    Failure,
+    FromAgent,
+    Spooled,
+    Stop,
+    StopCause,
+    Wish,
+    encode_payload,
+)
 from drumline_worker.host.rundir import Ending, RunDirectory, ShimIdentity
-from drumline_worker.host.shim_messages import Acked, Alive, Ended, Failure, FromAgent, Spooled, Stop, StopCause, Wish
 from drumline_worker.host.spool import SpoolWriter
+from drumline_worker.host.system import boottime, now
 from drumline_worker.shim.ending import Evidence, judge, too_late
 from drumline_worker.shim.journal import Journal
-from drumline_worker.shim.stopper import Action, Stopper
+from drumline_worker.shim.stopping import Action, Stopper
 from sim.process import Process
 from sim.program import Program, program_of
 

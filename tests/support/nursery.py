@@ -126,7 +126,7 @@ def _keep_spares() -> str | None:
 
 def _wait(link: socket.socket) -> None:
     """Returns once this spare is wanted; it ends with its agent, of which it holds nothing meanwhile."""
-    from drumline_worker.host.processes import close_all_fds_but
+    from drumline_worker.host.system import close_all_fds_but
 
     os.chdir("/")
     close_all_fds_but({link.fileno()})

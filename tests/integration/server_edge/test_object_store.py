@@ -22,9 +22,8 @@ from drumline_server.lifecycle.bundles import BundleSweep
 from drumline_server.scheduling.leadership import SoleServer
 from drumline_server.storage import object_store
 from drumline_server.storage.blobs import open_store
-from drumline_worker.agent.api import Api, BundleMismatchError, UnreachableError
-from drumline_worker.agent.bundles import BundleCache
-from drumline_worker.agent.keys import MemberKeys
+from drumline_worker.agent.api import Api, BundleMismatchError, MemberKeys, UnreachableError
+from drumline_worker.agent.host_cache import BundleCache
 from support.clock import RunningClock
 from support.deployment import QUICKER, Deployment
 from support.edge import EdgeServer, Setup, edge_server

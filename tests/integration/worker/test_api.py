@@ -8,8 +8,7 @@ from pydantic import SecretStr
 
 from drumline.contracts.ids import new_id
 from drumline.contracts.worker_api import Claim, Claimed
-from drumline_worker.agent.api import Api
-from drumline_worker.agent.keys import MemberKeys
+from drumline_worker.agent.api import Api, MemberKeys
 from support.edge import EdgeServer
 from support.layer import ok
 

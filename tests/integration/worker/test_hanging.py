@@ -11,7 +11,7 @@ import pytest
 from drumline.contracts.events import STACKS_ENDING, STACKS_HEADING
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import Limits
-from drumline_worker.shim.hang_watch import DUMP_S
+from drumline_worker.shim.stopping import DUMP_S
 from support.processes import living
 from support.worker_process import WorkerProcess
 from support.worker_reports import MemberRecord

@@ -17,9 +17,7 @@ from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.worker_api import PROTOCOL_VERSION
 from drumline_worker.agent.agent_context import AgentContext, Layout
-from drumline_worker.agent.api import Api
-from drumline_worker.agent.backoff import Backoff
-from drumline_worker.agent.keys import MemberKeys
+from drumline_worker.agent.api import Api, Backoff, MemberKeys
 from drumline_worker.agent.member import HostedMember
 from support.edge import EdgeServer
 from support.layer import NO_ANSWER, Answer, ok, problem

@@ -32,9 +32,8 @@ from drumline_server.base.errors import BrokerUnavailableError
 from drumline_server.storage.notifications import Publisher
 from drumline_worker.agent import celery_child
 from drumline_worker.agent import registration as agent_registration
-from drumline_worker.agent.api import Api
+from drumline_worker.agent.api import Api, MemberKeys
 from drumline_worker.agent.celery_child import CeleryChild
-from drumline_worker.agent.keys import MemberKeys
 from drumline_worker.agent.registration import Registration
 from support.processes import name_of, wait_until
 from support.worker_process import WorkerProcess, running_worker

@@ -11,7 +11,7 @@ import drumline.distribute as dist
 from drumline.contracts.plans import ProbedProgram
 from drumline.local.stop_request import StopRequest
 from drumline_worker.runner.probe_observer import ProbeObserver
-from drumline_worker.runner.worker_run import WorkerRun
+from drumline_worker.runner.program import WorkerRun
 
 MOST_CALLS = 10_000
 Call = Callable[[], None]

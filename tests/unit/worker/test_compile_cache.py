@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from drumline_worker.agent.compile_cache import CompiledEntries, clear, evict, use
+from drumline_worker.agent.host_cache import CompiledEntries, clear_compiled, evict_compiled, use_compiled
 
 
 def entries(current: Path, version: str, *sizes: int, used: float) -> Path:
     """A directory with entries `0-cache`, `1-cache` ... written one second after the other, and used at that time."""
     current.mkdir(parents=True, exist_ok=True)
-    directory = use(current / version)
+    directory = use_compiled(current / version)
     for number, size in enumerate(sizes):
         path = directory / f"{number}-cache"
         path.write_bytes(bytes(size))
@@ -31,7 +31,7 @@ def test_entries_of_the_version_that_was_not_run_for_longest_go_first(tmp_path: 
     oldest = entries(tmp_path, "ver_a", 30, used=1_000)
     middle = entries(tmp_path, "ver_b", 20, 20, used=2_000)
 
-    evict(tmp_path, 50)
+    evict_compiled(tmp_path, 50)
 
     assert (names(oldest), names(middle), names(newest)) == ([], ["1-cache"], ["0-cache", "1-cache"])
 
@@ -39,12 +39,12 @@ def test_entries_of_the_version_that_was_not_run_for_longest_go_first(tmp_path: 
 def test_a_version_that_is_run_again_outlives_others_and_one_that_lost_entries_is_no_younger(tmp_path: Path) -> None:
     first, second = (entries(tmp_path, name, 10, 10, used=used) for name, used in (("ver_a", 1_000), ("ver_b", 1_001)))
 
-    evict(tmp_path, 30)
-    evict(tmp_path, 25)
+    evict_compiled(tmp_path, 30)
+    evict_compiled(tmp_path, 25)
     assert (names(first), names(second)) == ([], ["0-cache", "1-cache"])
     third = entries(tmp_path, "ver_c", 10, used=1_002)
-    use(second)
-    evict(tmp_path, 20)
+    use_compiled(second)
+    evict_compiled(tmp_path, 20)
 
     assert (names(second), names(third)) == (["0-cache", "1-cache"], [])
 
@@ -55,7 +55,7 @@ def test_what_other_versions_of_jax_compiled_is_deleted_but_not_under_a_program_
     current = tmp_path / "1.1"
     empty, full = entries(current, "ver_a", used=1), entries(current, "ver_b", 1, used=1)
 
-    clear(current, {runs})
+    clear_compiled(current, {runs})
 
     assert [path.exists() for path in (runs, over.parent, empty, full)] == [True, False, False, True]
 
@@ -116,7 +116,7 @@ def test_what_lies_in_directories_of_xla_is_evicted_too(tmp_path: Path) -> None:
     (directory / "tuned").mkdir()
     (directory / "tuned" / "fusion").write_bytes(bytes(10))
 
-    evict(tmp_path, 0)
+    evict_compiled(tmp_path, 0)
 
     assert [path.name for path in directory.rglob("*") if path.is_file()] == []
 
@@ -125,9 +125,9 @@ PROGRAM = """
 import sys
 from pathlib import Path
 import jax
-from drumline_worker.agent.compile_cache import evict, use
+from drumline_worker.agent.host_cache import evict_compiled, use_compiled
 current = Path(sys.argv[1])
-directory = use(current / "ver_a")
+directory = use_compiled(current / "ver_a")
 jax.config.update("jax_compilation_cache_dir", str(directory))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
@@ -139,7 +139,7 @@ def second(x):
     return x * 3 - 1
 jax.jit(first)(1.0)
 assert compiled("jit_first"), "nothing was compiled into the cache"
-evict(current, 0)
+evict_compiled(current, 0)
 assert not list(directory.iterdir()), "the cache was not emptied"
 jax.clear_caches()
 assert float(jax.jit(first)(1.0)) == 3.0

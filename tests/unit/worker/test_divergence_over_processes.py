@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import drumline.distribute as dist
 from drumline.contracts.worker_api import Rendezvous
-from drumline_worker.runner.divergence import DivergedError, DivergenceCheck
+from drumline_worker.runner.gang_checks import DivergedError, DivergenceCheck
 
 
 def rewrite(array, replica):

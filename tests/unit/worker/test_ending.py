@@ -6,9 +6,9 @@ import pytest
 
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.timing import LeaseTimes
-from drumline_worker.host.shim_messages import Failure, StopCause
+from drumline_worker.host.messages import Failure, StopCause
 from drumline_worker.shim.ending import Evidence, judge
-from drumline_worker.shim.stopper import Stopper
+from drumline_worker.shim.stopping import Stopper
 
 
 def _exited(code: int) -> int:

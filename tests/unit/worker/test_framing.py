@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline_worker.host.framing import MAX_FRAME_BYTES, Decoder, FramingError, encode, encode_payload, parse
+from drumline_worker.host.messages import MAX_FRAME_BYTES, Decoder, FramingError, encode, encode_payload, parse
 
 
 @given(st.lists(st.binary(max_size=200)), st.integers(1, 50))

@@ -8,14 +8,13 @@ import pytest
 
 from drumline.contracts.ids import new_id
 from drumline.contracts.timing import LeaseTimes
+from drumline_worker.host.messages import Tick
 from drumline_worker.host.rundir import RunDirectory
-from drumline_worker.host.shim_messages import Tick
 from drumline_worker.host.spool import SpoolWriter
-from drumline_worker.shim import hang_watch
-from drumline_worker.shim.hang_watch import HangWatch
+from drumline_worker.shim import stopping
+from drumline_worker.shim.intake import OutputBuffer
 from drumline_worker.shim.journal import Journal
-from drumline_worker.shim.output import OutputBuffer
-from drumline_worker.shim.stopper import Stopper
+from drumline_worker.shim.stopping import HangWatch, Stopper
 from support.start_orders import start_order
 
 STEP_S = 20.0
@@ -27,7 +26,7 @@ class _Watched:
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
         self.now = 0.0
-        monkeypatch.setattr(hang_watch, "boottime", lambda: self.now)
+        monkeypatch.setattr(stopping, "boottime", lambda: self.now)
         order = start_order(new_id("mem"))
         claimed = order.claimed.model_copy(
             update={

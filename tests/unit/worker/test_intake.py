@@ -12,13 +12,11 @@ from typing import Any
 
 import pytest
 
-from drumline_worker.host.framing import encode
+from drumline_worker.host.messages import encode
 from drumline_worker.host.spool import SpoolReader, SpoolWriter
-from drumline_worker.shim.intake import Inbox, Intake
+from drumline_worker.shim.intake import Inbox, Intake, OutputBuffer, Pump
 from drumline_worker.shim.journal import Journal
-from drumline_worker.shim.output import OutputBuffer, Pump
-from drumline_worker.shim.spawn import Runner
-from drumline_worker.shim.stacks import Stacks
+from drumline_worker.shim.runner_process import Runner, Stacks
 
 VALUES = 100_000
 PER_MESSAGE = 2_000

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from drumline_worker.host.framing import encode
+from drumline_worker.host.messages import encode
 from drumline_worker.host.spool import SpoolReader, SpoolWriter
-from drumline_worker.shim.intake import Inbox
+from drumline_worker.shim.intake import Inbox, OutputBuffer
 from drumline_worker.shim.journal import Journal, SpoolFullError
-from drumline_worker.shim.output import OutputBuffer
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from drumline.contracts.ids import new_id
 from drumline.contracts.reasons import EndReason
 from drumline_worker.agent.agent_context import Layout
 from drumline_worker.agent.maintenance import end_strays, find_members
-from drumline_worker.host.clock import now
 from drumline_worker.host.rundir import Ending, ShimIdentity
+from drumline_worker.host.system import now
 from support.start_orders import start_order
 
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]

@@ -13,14 +13,12 @@ from drumline.contracts.ids import new_id
 from drumline.contracts.problems import Problem
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.worker_api import PROTOCOL_VERSION, Claim, Claimed
-from drumline_worker.agent.agent_context import AgentContext, Layout
-from drumline_worker.agent.api import RefusedError
-from drumline_worker.agent.compile_cache import CompiledEntries
-from drumline_worker.agent.keys import MemberKeys
+from drumline_worker.agent.agent_context import AgentContext, ClaimLostError, Layout, claim
+from drumline_worker.agent.api import MemberKeys, RefusedError
+from drumline_worker.agent.host_cache import CompiledEntries
 from drumline_worker.agent.member import HostedMember
-from drumline_worker.agent.start import ClaimLostError, claim
-from drumline_worker.host.clock import boot_id, now
 from drumline_worker.host.rundir import RunDirectory, ShimIdentity
+from drumline_worker.host.system import boot_id, now
 from support.start_orders import start_order
 
 SHIM = ShimIdentity(pid=7, start_ticks=1, started_at=now())

@@ -10,7 +10,7 @@ import numpy as np
 
 from drumline.distribute.observe import StepRecord
 from drumline.distribute.observe.non_finite import WatchedResult
-from drumline_worker.host.framing import Decoder
+from drumline_worker.host.messages import Decoder
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.runner_telemetry import Telemetry
 

@@ -1,6 +1,6 @@
 """Output of a program: decoded, in order, nothing lost."""
 
-from drumline_worker.shim.output import MAX_CHUNK_CHARS, Chunk, OutputBuffer
+from drumline_worker.shim.intake import MAX_CHUNK_CHARS, Chunk, OutputBuffer
 
 
 def test_pieces_of_one_stream_are_joined_and_offsets_count_bytes() -> None:

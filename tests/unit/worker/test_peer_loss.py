@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-from drumline_worker.runner.rendezvous import is_peer_loss
+from drumline_worker.runner.devices import is_peer_loss
 
 CLOSED = "Gloo AllGather failed: [external/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [::1]:13748"
 

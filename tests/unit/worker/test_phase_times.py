@@ -12,11 +12,10 @@ import pytest
 from drumline.contracts.events import TimeEvent
 from drumline.contracts.ids import new_id
 from drumline.contracts.spent import GROUPS, SENTENCES, Spent
-from drumline_worker.host.phase_times import PhaseTimes
 from drumline_worker.host.spool import EVENT, SpoolReader, SpoolWriter
-from drumline_worker.runner.compile_times import Told
-from drumline_worker.shim.journal import Journal
-from drumline_worker.shim.timesheet import LOOK_S, Timesheet
+from drumline_worker.host.tally import PhaseTimes
+from drumline_worker.runner.throughput import Told
+from drumline_worker.shim.journal import LOOK_S, Journal, Timesheet
 from support.start_orders import start_order
 
 BEGAN = 100.0
@@ -24,7 +23,7 @@ _KILLED = """
 import os, signal
 
 from drumline.contracts.spent import Spent
-from drumline_worker.host.phase_times import PhaseTimes
+from drumline_worker.host.tally import PhaseTimes
 
 times = PhaseTimes()
 if (child := os.fork()) == 0:

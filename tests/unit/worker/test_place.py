@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from drumline_worker.agent.identity import location_of
-from drumline_worker.host.clock import host_clock
+from drumline_worker.host.system import host_clock
 
 CARD, OTHER_CARD = "52:54:00:12:34:56", "52:54:00:65:43:21"
 

@@ -7,7 +7,7 @@ import numpy as np
 from drumline.contracts.arrays import MAX_STRIPS
 from drumline.contracts.events import ReductionEvent
 from drumline.distribute.observe import ReductionRecord, Sampling
-from drumline_worker.runner.reduction_fields import reduction_fields
+from drumline_worker.runner.reports import reduction_fields
 
 
 def made(replicas: int, size: int, *, with_strips: bool = True) -> ReductionEvent:

@@ -12,7 +12,7 @@ import pytest
 
 from drumline.distribute.observe import ReductionRecord, StepRecord
 from drumline.job import RunStopping
-from drumline_worker.host.framing import Decoder
+from drumline_worker.host.messages import Decoder
 from drumline_worker.runner import runner_telemetry as telemetry_module
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.runner_telemetry import Telemetry

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from drumline_worker.runner.ticker import Stacks
+from drumline_worker.runner.channel import Stacks
 from support.processes import wait_until
 
 WAITS = "import os\n\n\ndef wait(pipe):\n    os.read(pipe, 1)\n"

@@ -3,8 +3,7 @@
 import pytest
 
 from drumline.distribute.observe import StepRecord
-from drumline_worker.runner.step_rate import StepRate
-from drumline_worker.runner.throughput import Window
+from drumline_worker.runner.throughput import StepRate, Window
 
 SECOND = 1_000_000_000
 

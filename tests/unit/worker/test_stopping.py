@@ -3,8 +3,8 @@
 import pytest
 
 from drumline.contracts.timing import LeaseTimes
-from drumline_worker.host.shim_messages import StopCause
-from drumline_worker.shim.stopper import Action, Stopper
+from drumline_worker.host.messages import StopCause
+from drumline_worker.shim.stopping import Action, Stopper
 
 T = 120.0
 

@@ -4,8 +4,7 @@ import pytest
 
 from drumline.distribute.observe import StepCost, StepRecord
 from drumline.slices import GPUS, peak_flops
-from drumline_worker.runner.step_rate import StepRate
-from drumline_worker.runner.throughput import Meter, Window
+from drumline_worker.runner.throughput import Meter, StepRate, Window
 
 MS = 1_000_000
 H100 = GPUS["h100"].kind

@@ -6,9 +6,8 @@ import pytest
 
 from drumline.contracts.spec import Limits
 from drumline.contracts.timing import LeaseTimes
-from drumline_worker.host.shim_messages import StopCause, Tick
-from drumline_worker.shim.stopper import Action, Stopper
-from drumline_worker.shim.watchdog import Watchdog
+from drumline_worker.host.messages import StopCause, Tick
+from drumline_worker.shim.stopping import Action, Stopper, Watchdog
 
 
 def _watchdog(**limits: float) -> Watchdog:

@@ -19,12 +19,11 @@ from drumline.contracts.ids import is_id
 from drumline.contracts.timing import HEARTBEAT_S
 from drumline.contracts.worker_api import DeviceReport, Enroll, HostSlice, HostWarning, Register
 from drumline.slices import KnownSlice, simulated_hosts
-from drumline_worker.agent import accelerators, compile_cache
+from drumline_worker.agent import accelerators, host_cache
 from drumline_worker.agent.agent_context import AgentContext, CoordinatorPort, Layout, own_address
-from drumline_worker.agent.api import Api, RefusedError, UnreachableError
-from drumline_worker.agent.backoff import Backoff
-from drumline_worker.agent.bundles import BundleCache
+from drumline_worker.agent.api import Api, Backoff, MemberKeys, RefusedError, UnreachableError
 from drumline_worker.agent.celery_child import CeleryChild
+from drumline_worker.agent.host_cache import BundleCache
 from drumline_worker.agent.identity import (
     EmptyTokenError,
     Enrolment,
@@ -34,15 +33,14 @@ from drumline_worker.agent.identity import (
     OddTokenError,
     location_of,
 )
-from drumline_worker.agent.keys import MemberKeys
-from drumline_worker.agent.launcher_client import LauncherClient, LaunchError
+from drumline_worker.agent.links import LauncherClient, LaunchError
 from drumline_worker.agent.maintenance import end_strays, find_members, run_maintenance
 from drumline_worker.agent.member_registry import MemberRegistry
 from drumline_worker.agent.registration import Registration, SupersededError
 from drumline_worker.agent.reports import Reports
-from drumline_worker.host.clock import boot_id
-from drumline_worker.host.launcher_messages import DevicesListed
+from drumline_worker.host.messages import DevicesListed
 from drumline_worker.host.rundir import StartOrder
+from drumline_worker.host.system import boot_id
 from drumline_worker.settings import WorkerSettings
 
 _LOG = logging.getLogger(__name__)
@@ -112,7 +110,7 @@ class Agent:
         unproven = await end_strays(self._layout.runs, lambda member: member not in adopted)
         await end_strays(self._layout.probes, lambda _: True)
         in_use = {Path(order.compile_cache) for order in found}
-        await asyncio.to_thread(compile_cache.clear, self._layout.compile_cache, in_use)
+        await asyncio.to_thread(host_cache.clear_compiled, self._layout.compile_cache, in_use)
         introduction = introduction.model_copy(update={"unproven": tuple(filter(_is_member, unproven))})
         self._registration = Registration(self._api, introduction, self._on_refused)
         bundles = BundleCache(self._layout.bundles, self._api, self._settings.bundle_cache_bytes)
@@ -124,7 +122,7 @@ class Agent:
             self._layout,
             self._checkpoints,
             self._open_coordinator_port,
-            compile_cache.CompiledEntries(self._layout.compiled_entries),
+            host_cache.CompiledEntries(self._layout.compiled_entries),
             introduction.place,
             self._keys,
             self._settings.spool_bytes,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from drumline.contracts.worker_api import Registered
-from drumline_worker.agent.environment import child_environment
+from drumline_worker.agent.links import child_environment
 
 _LOG = logging.getLogger(__name__)
 _RESTART_EVERY_S = 30.0

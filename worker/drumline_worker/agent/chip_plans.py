@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from drumline.contracts.plans import ProbedProgram, ProbeOrder
-from drumline_worker.host.clock import boottime
+from drumline_worker.host.system import boottime
 
 _MAX_KEPT = 500
 _MAX_TRIES = 24

@@ -11,7 +11,7 @@ from pydantic import SecretStr, ValidationError
 
 from drumline.contracts.base import Contract, Secret
 from drumline.contracts.ids import HostId
-from drumline_worker.host.clock import boot_id
+from drumline_worker.host.system import boot_id
 
 
 class Identity(Contract):

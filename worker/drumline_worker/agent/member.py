@@ -9,19 +9,17 @@ from drumline.contracts.reasons import EndReason
 from drumline.contracts.stacks import MemberStanding, StacksReport
 from drumline.contracts.timing import CLAIM_AGAIN_S
 from drumline.contracts.worker_api import Claimed, LiveMember, MemberHeartbeat, UnsentTelemetry
-from drumline_worker.agent.agent_context import AgentContext, CoordinatorPort
-from drumline_worker.agent.api import RefusedError, UnreachableError
-from drumline_worker.agent.backoff import Backoff
-from drumline_worker.agent.bundles import BundleUnavailableError
-from drumline_worker.agent.launcher_client import LaunchError
+from drumline_worker.agent import agent_context
+from drumline_worker.agent.agent_context import AgentContext, ClaimLostError, CoordinatorPort, ending_before_start
+from drumline_worker.agent.api import Backoff, RefusedError, UnreachableError
+from drumline_worker.agent.host_cache import BundleUnavailableError
+from drumline_worker.agent.links import LaunchError, ShimLink
 from drumline_worker.agent.maintenance import end_strays
-from drumline_worker.agent.shim_link import ShimLink
-from drumline_worker.agent.start import ClaimLostError, Started, claim, ending_before_start, launch, prepare
 from drumline_worker.agent.telemetry_sender import TelemetrySender
-from drumline_worker.host.clock import boot_id, boottime, now
+from drumline_worker.host.messages import Acked, Alive, Ended, Look, Looked, PeerWaits, Spooled, Stop, StopCause
 from drumline_worker.host.rundir import Ending, StartOrder
-from drumline_worker.host.shim_messages import Acked, Alive, Ended, Look, Looked, PeerWaits, Spooled, Stop, StopCause
 from drumline_worker.host.spool import SpoolReader, last_seq_on_disk
+from drumline_worker.host.system import boot_id, boottime, now
 
 _LOG = logging.getLogger(__name__)
 _PROOF_S = 5.0
@@ -51,7 +49,7 @@ class HostedMember:
         self._link: ShimLink | None = None
         self._stop: Stop | None = None
         self._fenced = False
-        self._started = Started()
+        self._started = agent_context.Started()
         self._claimed_in = 0
         """How many registrations the worker had sent when it had the claim's answer."""
         self._is_launched = order is not None
@@ -212,10 +210,10 @@ class HostedMember:
     async def _start(self, claimed: Claimed) -> None:
         """Raises _UnwantedError and as `prepare` and `launch`."""
         self._require_wanted()
-        await prepare(self._context, claimed, self._started)
+        await agent_context.prepare(self._context, claimed, self._started)
         self._require_wanted()
         self._is_launched = True  # before the launcher is asked: a registration meanwhile has to list or revoke it
-        await launch(self._context, claimed, self._started)
+        await agent_context.launch(self._context, claimed, self._started)
         if self._is_revoked:
             raise _UnwantedError(EndReason.NOT_STARTED, _GIVEN_UP)
 
@@ -229,7 +227,7 @@ class HostedMember:
     async def _claim(self, coordinator: str | None = None) -> Claimed | None:
         """Claims it, or asks again what became of its gang, and keeps the answer. Raises ClaimLostError."""
         asked_at = boottime()
-        claimed = await claim(self._context, self.id, self.fence, coordinator)
+        claimed = await agent_context.claim(self._context, self.id, self.fence, coordinator)
         self._claimed_in = self._context.registration.times_sent
         if claimed is not None:
             self._claimed = claimed

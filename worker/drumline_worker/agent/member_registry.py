@@ -7,12 +7,12 @@ from collections.abc import Coroutine
 from drumline._log_lines import log_about
 from drumline.contracts.worker_api import HeartbeatReply, LiveMember, MemberHeartbeat, MemberNotice, UnsentTelemetry
 from drumline_worker.agent.agent_context import AgentContext
-from drumline_worker.agent.backoff import Backoff
-from drumline_worker.agent.device_checks import DeviceChecks
+from drumline_worker.agent.api import Backoff
+from drumline_worker.agent.maintenance import DeviceChecks
 from drumline_worker.agent.member import HostedMember
 from drumline_worker.agent.plan_probes import PlanProbes
+from drumline_worker.host.messages import StopCause
 from drumline_worker.host.rundir import StartOrder
-from drumline_worker.host.shim_messages import StopCause
 
 _LOG = logging.getLogger(__name__)
 

@@ -17,18 +17,16 @@ from drumline.contracts.timing import TERM_BEFORE_TAKEOVER_S
 from drumline.contracts.worker_api import AssignedDevice, Claimed, HeartbeatReply, Rendezvous
 from drumline.slices import KnownGpus, parse_chips
 from drumline_worker.agent.agent_context import AgentContext
-from drumline_worker.agent.api import RefusedError, UnreachableError
-from drumline_worker.agent.backoff import Backoff
-from drumline_worker.agent.bundles import BundleUnavailableError
+from drumline_worker.agent.api import Backoff, RefusedError, UnreachableError
 from drumline_worker.agent.chip_plans import ChipPlanner, KeptPlans
 from drumline_worker.agent.compilers import Compilers, add_command, other_jaxlib
-from drumline_worker.agent.launcher_client import LaunchError
+from drumline_worker.agent.host_cache import BundleUnavailableError
+from drumline_worker.agent.links import LaunchError, ShimLink
 from drumline_worker.agent.maintenance import end_strays
-from drumline_worker.agent.shim_link import ShimLink
-from drumline_worker.host.clock import boot_id, boottime
+from drumline_worker.host.messages import Ended, Stop, StopCause
 from drumline_worker.host.rundir import ChipOrder, Ending, RunDirectory, StartOrder
-from drumline_worker.host.shim_messages import Ended, Stop, StopCause
 from drumline_worker.host.spool import EVENT, SpoolReader
+from drumline_worker.host.system import boot_id, boottime
 
 _LOG = logging.getLogger(__name__)
 MAX_PROBES = 1

@@ -18,9 +18,8 @@ from drumline.contracts.worker_api import (
     Registered,
     UnsentTelemetry,
 )
-from drumline_worker.agent.api import Api, RefusedError, UnreachableError
-from drumline_worker.agent.backoff import Backoff
-from drumline_worker.host.clock import boottime, now
+from drumline_worker.agent.api import Api, Backoff, RefusedError, UnreachableError
+from drumline_worker.host.system import boottime, now
 
 _LOG = logging.getLogger(__name__)
 _LEAST_PAUSE_S = 0.1

@@ -10,10 +10,9 @@ from collections.abc import Callable
 
 from drumline.contracts.events import GapEvent, MemberAck
 from drumline_worker.agent.agent_context import AgentContext
-from drumline_worker.agent.api import RefusedError, UnreachableError
-from drumline_worker.agent.backoff import Backoff
-from drumline_worker.host.clock import now
+from drumline_worker.agent.api import Backoff, RefusedError, UnreachableError
 from drumline_worker.host.spool import Record, SpoolReader
+from drumline_worker.host.system import now
 
 _LOG = logging.getLogger(__name__)
 MAX_BATCH_EVENTS = 1_000

@@ -19,7 +19,7 @@ from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 from celery.signals import worker_ready
 
 from drumline.contracts.brokers import NOTIFY_TASK, Verdict, judge_info
-from drumline_worker.host.processes import set_name
+from drumline_worker.host.system import set_name
 
 _LOG = logging.getLogger(__name__)
 

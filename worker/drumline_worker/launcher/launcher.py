@@ -20,9 +20,9 @@ from typing import NoReturn
 import click
 from pydantic import ValidationError
 
-from drumline_worker.host.framing import Decoder, encode_payload
-from drumline_worker.host.launcher_messages import (
+from drumline_worker.host.messages import (
     TRY_S,
+    Decoder,
     DevicesListed,
     DeviceTried,
     ForLauncher,
@@ -35,8 +35,10 @@ from drumline_worker.host.launcher_messages import (
     Start,
     TryDevice,
     Unready,
+    encode_payload,
 )
-from drumline_worker.host.processes import (
+from drumline_worker.host.rundir import RunDirectory
+from drumline_worker.host.system import (
     become_subreaper,
     children_of,
     close_all_fds_but,
@@ -44,7 +46,6 @@ from drumline_worker.host.processes import (
     reap,
     set_name,
 )
-from drumline_worker.host.rundir import RunDirectory
 from drumline_worker.launcher.warm_up import warm_up
 from drumline_worker.shim.shim import run_shim
 

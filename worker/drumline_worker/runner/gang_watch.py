@@ -18,7 +18,7 @@ from jax._src import distributed  # JAX shows its client nowhere else
 from drumline.contracts.worker_api import Rendezvous
 from drumline.distribute.cluster.exchange import in_order
 from drumline.distribute.errors import ProcessesDifferError
-from drumline_worker.runner.rendezvous import name_member
+from drumline_worker.runner.devices import name_member
 
 _TELL_S = 0.5
 HEARD_S = 2 * _TELL_S

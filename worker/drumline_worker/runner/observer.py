@@ -20,13 +20,11 @@ from drumline.distribute.observe import (
 from drumline.distribute.observe.divergence import CopyChecksums
 from drumline.distribute.observe.non_finite import WatchedResult, WatchedStep
 from drumline_worker.host.tally import Tally
-from drumline_worker.runner.arrivals import Arrivals
-from drumline_worker.runner.channel import Channel
-from drumline_worker.runner.divergence import DivergenceCheck
+from drumline_worker.runner.channel import Channel, Ticker
+from drumline_worker.runner.gang_checks import Arrivals, DivergenceCheck
 from drumline_worker.runner.gang_watch import GangWatch
 from drumline_worker.runner.runner_telemetry import Telemetry
 from drumline_worker.runner.step_traces import StepTraces
-from drumline_worker.runner.ticker import Ticker
 
 Fields = dict[str, Any]  # Any: JSON on its way to the shim, which validates it
 

@@ -33,8 +33,8 @@ from drumline.distribute.observe import (
 from drumline.job import RunStopping
 from drumline.local.stop_request import StopRequest
 from drumline_worker.runner import plan_warnings
+from drumline_worker.runner.program import WorkerRun
 from drumline_worker.runner.step_numbers import Numbered, StepNumbers
-from drumline_worker.runner.worker_run import WorkerRun
 
 _MAX_PROGRAMS = 100
 _MAX_INPUTS = 20

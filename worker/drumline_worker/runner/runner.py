@@ -27,26 +27,21 @@ from drumline.job import RunStopping
 from drumline.local import build_strategy, json_result, on_sigterm
 from drumline.local.observed_strategy import ObservedStrategy
 from drumline.local.stop_request import StopRequest
+from drumline_worker.host.messages import STACK_SIGNAL
 from drumline_worker.host.rundir import ChipOrder, RunDirectory, StartOrder
-from drumline_worker.host.shim_messages import STACK_SIGNAL
 from drumline_worker.host.tally import Tally
-from drumline_worker.runner.arrivals import open_arrivals
-from drumline_worker.runner.channel import Channel
+from drumline_worker.runner.channel import Channel, Ticker
 from drumline_worker.runner.chip_plan import plan_on_chips, prepare_compiler
-from drumline_worker.runner.compile_times import watch_compilation
-from drumline_worker.runner.devices import DevicesUnavailableError, claim_devices
-from drumline_worker.runner.divergence import DivergedError, DivergenceCheck, open_check
+from drumline_worker.runner.devices import DevicesUnavailableError, RendezvousError, claim_devices, is_peer_loss, leave
+from drumline_worker.runner.gang_checks import DivergedError, DivergenceCheck, open_arrivals, open_check
 from drumline_worker.runner.gang_watch import HEARD_S, GangWatch, find_difference, gang_store
 from drumline_worker.runner.observer import Followers, RunObserver, TracingObserver
 from drumline_worker.runner.probe_observer import ProbeObserver
-from drumline_worker.runner.program import BadProgramError, load_main, with_defaults
-from drumline_worker.runner.rendezvous import RendezvousError, is_peer_loss, leave
+from drumline_worker.runner.program import BadProgramError, CheckpointEvents, WorkerRun, load_main, with_defaults
 from drumline_worker.runner.runner_telemetry import Telemetry
 from drumline_worker.runner.step_traces import ProfileReports, StepTraces
-from drumline_worker.runner.throughput import Meter
-from drumline_worker.runner.ticker import Ticker
+from drumline_worker.runner.throughput import Meter, watch_compilation
 from drumline_worker.runner.trace_reading import TracedDevice
-from drumline_worker.runner.worker_run import CheckpointEvents, WorkerRun
 
 _UNFINISHED_S = 0.25
 """An unfinished line waits so long in the interpreter at most."""

@@ -14,14 +14,18 @@ from drumline.local.media import Taken
 from drumline.media import SummaryValue
 from drumline_worker.host.tally import Tally
 from drumline_worker.runner.channel import Channel
-from drumline_worker.runner.media_reports import UNREADABLE, MediaReports
-from drumline_worker.runner.non_finite_reports import NonFiniteReports
-from drumline_worker.runner.points import Point, send_points
-from drumline_worker.runner.reduction_fields import reduction_fields, size_of
+from drumline_worker.runner.reports import (
+    UNREADABLE,
+    MediaReports,
+    NonFiniteReports,
+    Point,
+    reduction_fields,
+    send_points,
+    size_of,
+)
 from drumline_worker.runner.step_numbers import Numbered, StepNumbers
-from drumline_worker.runner.step_rate import StepRate
 from drumline_worker.runner.step_traces import ProfileReports, TracedSteps
-from drumline_worker.runner.throughput import Meter, Window
+from drumline_worker.runner.throughput import Meter, StepRate, Window
 
 FLUSH_S = 0.25
 MAX_POINTS = 250_000

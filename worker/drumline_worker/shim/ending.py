@@ -10,15 +10,13 @@ from pathlib import Path
 
 from drumline.contracts.reasons import REASONS, EndReason
 from drumline.wording import plural
-from drumline_worker.host.clock import now
-from drumline_worker.host.processes import end_all_children
+from drumline_worker.host.messages import Failure, StopCause
 from drumline_worker.host.rundir import Ending
-from drumline_worker.host.shim_messages import Failure, StopCause
+from drumline_worker.host.system import end_all_children, now
 from drumline_worker.host.tally import Tally
-from drumline_worker.shim.intake import Inbox, Intake
+from drumline_worker.shim.intake import Inbox, Intake, OutputBuffer, Pump
 from drumline_worker.shim.journal import Journal, SpoolFullError
-from drumline_worker.shim.output import OutputBuffer, Pump
-from drumline_worker.shim.stopper import Action, Stopper
+from drumline_worker.shim.stopping import Action, Stopper
 
 _FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 """Signals that a program does not get by its own fault."""

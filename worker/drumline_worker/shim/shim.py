@@ -1,35 +1,125 @@
-"""The shim's loop: one thread, one selector, until the member is over."""
+"""The shim's loop: one thread, one selector, until the member is over; and an agent on the shim's socket.
+
+The agent's wishes come in, news of the spool goes out.
+"""
 
 import os
 import selectors
 import signal
 import socket
+import struct
 from collections.abc import Callable
 from datetime import datetime
 from types import FrameType
 
-from drumline_worker.host.clock import boottime, now
-from drumline_worker.host.framing import encode
-from drumline_worker.host.processes import become_subreaper, kill_quietly, reap, set_name, start_ticks
+from pydantic import ValidationError
+
+from drumline.contracts.base import Contract
+from drumline_worker.host.messages import (
+    Alive,
+    Decoder,
+    Ended,
+    FramingError,
+    FromAgent,
+    Look,
+    Looked,
+    PeerWaits,
+    Spooled,
+    Stop,
+    StopCause,
+    Wish,
+    encode,
+    encode_payload,
+)
 from drumline_worker.host.rundir import Ending, RunDirectory, ShimIdentity
-from drumline_worker.host.shim_messages import Alive, Ended, Look, Looked, PeerWaits, Spooled, Stop, StopCause, Wish
 from drumline_worker.host.spool import SpoolWriter
-from drumline_worker.shim.agent_link import AgentLink, accept
+from drumline_worker.host.system import (
+    become_subreaper,
+    boottime,
+    descendants,
+    kill_quietly,
+    now,
+    reap,
+    set_name,
+    start_ticks,
+)
 from drumline_worker.shim.ending import Finish, too_late
-from drumline_worker.shim.hang_watch import HangWatch
-from drumline_worker.shim.intake import Inbox, Intake
-from drumline_worker.shim.journal import Journal, SpoolFullError
-from drumline_worker.shim.output import OutputBuffer, Pump
-from drumline_worker.shim.spawn import RunMember, Runner, start_runner
-from drumline_worker.shim.stacks import StacksLook
-from drumline_worker.shim.stopper import Action, Stopper
-from drumline_worker.shim.timesheet import LOOK_S, Timesheet
+from drumline_worker.shim.intake import Inbox, Intake, OutputBuffer, Pump
+from drumline_worker.shim.journal import LOOK_S, Journal, SpoolFullError, Timesheet
+from drumline_worker.shim.runner_process import RunMember, Runner, StacksLook, start_runner
+from drumline_worker.shim.stopping import Action, HangWatch, Stopper
 
 DISK_WAIT_S = 20.0
 """How long an ended member waits for room on a full disk before it gives up what the disk did not take."""
 DISK_LOOK_S = 0.2
 _MAX_WAIT_S = LOOK_S
 """select sleeps on a clock that stops in suspend, so that the deadline is looked at again after this."""
+_PEER = struct.Struct("3i")
+_FINAL_S = 2.0
+
+
+class AgentLink:
+    """A connection that never blocks the shim: what can't be sent now is replaced by newer news."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self.socket = connection
+        self._decoder = Decoder()
+        self._unsent = b""
+        self._told: Spooled | None = None
+
+    def receive(self) -> list[Wish] | None:
+        """Messages that arrived; None when the agent hung up or talks nonsense."""
+        try:
+            raw = self.socket.recv(65_536)
+            return [FromAgent.validate_json(payload) for payload in self._decoder.feed(raw)] if raw else None
+        except BlockingIOError:
+            return []
+        except (OSError, FramingError, ValidationError):
+            return None
+
+    def tell(self, news: Spooled) -> bool:
+        """Sends `news` unless the agent knows it or is still swallowing older news; False when it hung up."""
+        if not self._unsent:
+            if news == self._told:
+                return True
+            self._told = news
+            self._unsent = _frames(news)
+        try:
+            self._unsent = self._unsent[self.socket.send(self._unsent) :]
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def queue(self, message: Contract) -> None:
+        """Sends it with what is told next; unlike news it is not replaced by what is newer."""
+        self._unsent += _frames(message)
+
+    def send_final(self, message: Contract) -> None:
+        """Sends the last message, waiting for a slow agent a little: `end.json` tells it as well."""
+        try:
+            self.socket.settimeout(_FINAL_S)  # blocks the shim, which has nothing else left to do
+            self.socket.sendall(self._unsent + _frames(message))
+            self.socket.shutdown(socket.SHUT_WR)
+        except OSError:
+            return
+
+
+def accept(listener: socket.socket) -> AgentLink | None:
+    """The next agent; None for another user and for the program itself, which must not steer its shim."""
+    connection, _ = listener.accept()
+    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    pid, uid, _ = _PEER.unpack(peer)
+    if uid not in (os.getuid(), 0) or pid in descendants(os.getpid()):
+        connection.close()
+        return None
+    return AgentLink(connection)
+
+
+def _frames(message: Contract) -> bytes:
+    return encode_payload(message.model_dump_json().encode())
 
 
 def run_shim(directory: RunDirectory, listener: socket.socket, parent_fd: int | None, run_member: RunMember) -> None:

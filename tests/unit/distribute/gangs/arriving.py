@@ -10,7 +10,7 @@ import numpy as np
 
 import drumline.distribute as dist
 from drumline.distribute import observe
-from drumline_worker.runner.arrivals import Arrivals
+from drumline_worker.runner.gang_checks import Arrivals
 
 DELAY_S = 0.06
 STEPS = 16

@@ -1,4 +1,8 @@
-"""What Linux offers to hold on to processes: subreaping, the process tree, and proof that it is gone."""
+"""What Linux offers to hold on to processes (subreaping, the process tree, proof that it is gone), and its clocks.
+
+The boot clock decides deadlines, the wall clock is for display. What runs in a context where `host_clock` is set sees
+that clock: a simulator runs many hosts in one process.
+"""
 
 import ctypes
 import os
@@ -6,7 +10,10 @@ import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Protocol
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
@@ -156,3 +163,51 @@ def _close_quietly(fd: int) -> None:
         os.close(fd)
     except OSError:
         return  # the directory listing's own descriptor, gone since
+
+
+class HostClock(Protocol):
+    """The clocks of one host."""
+
+    def boottime(self) -> float:
+        """Seconds since boot on CLOCK_BOOTTIME, which counts suspend and never jumps, for all processes."""
+
+    def now(self) -> datetime:
+        """The wall clock in UTC."""
+
+    def boot_id(self) -> str:
+        """What the kernel calls this boot."""
+
+
+class SystemHostClock:
+    """The clocks of this machine."""
+
+    def boottime(self) -> float:
+        """CLOCK_BOOTTIME."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def now(self) -> datetime:
+        """The wall clock in UTC."""
+        return datetime.now(UTC)
+
+    def boot_id(self) -> str:
+        """The kernel's random id of this boot."""
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+host_clock: ContextVar[HostClock] = ContextVar("host_clock")
+_SYSTEM = SystemHostClock()
+
+
+def boottime() -> float:
+    """Seconds since boot on CLOCK_BOOTTIME, which counts suspend and never jumps, for all processes."""
+    return host_clock.get(_SYSTEM).boottime()
+
+
+def now() -> datetime:
+    """The wall clock in UTC."""
+    return host_clock.get(_SYSTEM).now()
+
+
+def boot_id() -> str:
+    """What the kernel calls this boot."""
+    return host_clock.get(_SYSTEM).boot_id()

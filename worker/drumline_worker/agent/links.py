@@ -1,33 +1,38 @@
-"""The agent's side of the launcher: starts it, restarts it when it dies, asks it for shims."""
+"""The agent's side of launcher and shims: it starts the launcher, asks it for shims, and talks to each of them."""
 
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from drumline_worker.agent.backoff import Backoff
-from drumline_worker.agent.environment import launcher_environment
-from drumline_worker.host.framing import Decoder, encode_payload
-from drumline_worker.host.launcher_messages import (
+from drumline_worker.agent.api import Backoff
+from drumline_worker.host.messages import (
     TRY_S,
+    Decoder,
     DevicesListed,
     DeviceTried,
     FromLauncher,
+    FromShim,
     Gone,
     Launched,
     LaunchFailed,
     ListDevices,
+    News,
     Ready,
     Reply,
     Request,
     Start,
     TryDevice,
     Unready,
+    Wish,
+    encode_payload,
 )
+from drumline_worker.host.rundir import RunDirectory
 
 _LOG = logging.getLogger(__name__)
 _READY_S = 120.0
@@ -274,3 +279,63 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
     except TimeoutError:
         process.kill()
         await process.wait()
+
+
+class ShimLink:
+    """Sends wishes, yields news until the shim ends."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def connect(cls, directory: RunDirectory) -> "ShimLink":
+        """Raises OSError when no shim listens."""
+        link: socket.socket = directory.connect()
+        return cls(*await asyncio.open_unix_connection(sock=link))
+
+    def send(self, message: Wish) -> None:
+        """Sends a wish; a shim that is gone needs none."""
+        if not self._writer.is_closing():
+            self._writer.write(encode_payload(message.model_dump_json().encode()))
+
+    async def news(self) -> AsyncIterator[News]:
+        """Messages of the shim; ends when the shim does."""
+        decoder = Decoder()
+        try:
+            while raw := await self._reader.read(65_536):
+                for payload in decoder.feed(raw):
+                    yield FromShim.validate_json(payload)
+        except ConnectionError:
+            return
+
+    def close(self) -> None:
+        """Hangs up; the shim keeps running."""
+        self._writer.close()
+
+
+_INHERITED = (
+    "PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "TPU_VISIBLE_DEVICES",
+)  # fmt: skip
+
+
+def child_environment() -> dict[str, str]:
+    """For every child: no credential, no setting of ours."""
+    return {name: os.environ[name] for name in _INHERITED if name in os.environ}
+
+
+def launcher_environment(home: Path) -> dict[str, str]:
+    """For the launcher, whose environment a program can read in /proc/self/environ.
+
+    OpenBLAS would start its threads on import, and a fork of a process with threads is not whole.
+    """
+    return {
+        "LANG": "C.UTF-8",
+        **child_environment(),
+        "HOME": str(home),
+        "TMPDIR": str(home),
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONNOUSERSITE": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+    }

@@ -1,8 +1,14 @@
-"""What agent, shim and runner say to each other: over the shim's socket, and over the runner's."""
+"""What agent, launcher, shim and runner say to each other, and the frames that carry it.
 
+JSON over stream sockets, in frames of at most 64 KiB; a long message is several frames in a row.
+"""
+
+import json
 import signal
+import struct
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
@@ -10,7 +16,176 @@ from drumline.contracts.base import Contract, Text, Timestamp
 from drumline.contracts.events import Activity, MemberTick
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.stacks import DispatchedProgram, MemberStanding
+from drumline.contracts.worker_api import DeviceReport
 from drumline_worker.host.rundir import Ending
+
+MAX_FRAME_BYTES = 65_536
+MAX_MESSAGE_BYTES = 2 * 1024 * 1024
+_HEADER = struct.Struct(">I")
+_MORE = 1 << 31
+"""Set in a frame's length when the message continues in the next frame."""
+
+Message = dict[str, Any]  # Any: JSON as it came; every reader validates it with a model
+
+
+class FramingError(ValueError):
+    """The peer broke the framing; nothing more can be read from this stream."""
+
+
+def encode(message: Mapping[str, object]) -> bytes:
+    """The frames of one message."""
+    return encode_payload(json.dumps(message, separators=(",", ":")).encode())
+
+
+def encode_payload(payload: bytes) -> bytes:
+    """The frames of one message that is JSON already."""
+    cuts = range(0, len(payload), MAX_FRAME_BYTES) if payload else range(1)
+    frames = []
+    for start in cuts:
+        piece = payload[start : start + MAX_FRAME_BYTES]
+        more = _MORE if start + MAX_FRAME_BYTES < len(payload) else 0
+        frames.append(_HEADER.pack(len(piece) | more) + piece)
+    return b"".join(frames)
+
+
+class Decoder:
+    """Puts messages together from whatever pieces the socket gives."""
+
+    def __init__(self, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
+        self._max = max_message_bytes
+        self._raw = bytearray()
+        self._message = bytearray()
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """Yields the payloads that `chunk` completes.
+
+        Raises FramingError for a frame over 64 KiB or a message over the limit, after whatever was whole before it.
+        """
+        self._raw += chunk
+        while (frame := self._next_frame()) is not None:
+            piece, more = frame
+            if len(self._message) + len(piece) > self._max:
+                raise FramingError(f"a message is longer than {self._max} bytes")
+            self._message += piece
+            if not more:
+                complete = bytes(self._message)
+                self._message.clear()
+                yield complete
+
+    def _next_frame(self) -> tuple[bytes, bool] | None:
+        if len(self._raw) < _HEADER.size:
+            return None
+        (header,) = _HEADER.unpack_from(self._raw)
+        length, more = header & ~_MORE, bool(header & _MORE)
+        if length > MAX_FRAME_BYTES:
+            raise FramingError(f"a frame claims {length} bytes; at most {MAX_FRAME_BYTES} are allowed")
+        end = _HEADER.size + length
+        if len(self._raw) < end:
+            return None
+        piece = bytes(self._raw[_HEADER.size : end])
+        del self._raw[:end]
+        return piece, more
+
+
+def parse(payload: bytes) -> Message:
+    """One message as a dict; raises FramingError when it is no JSON object."""
+    try:
+        message = json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise FramingError(f"a message is not JSON: {error}") from None
+    if not isinstance(message, dict):
+        raise FramingError(f"a message is a JSON {type(message).__name__}, not an object")
+    return message
+
+
+TRY_S = 60
+"""A device that has not answered by then is not usable."""
+
+
+class Start(Contract):
+    """Fork a shim for the member whose plan lies in `directory`."""
+
+    op: Literal["start"] = "start"
+    member: str
+    directory: str
+
+
+class ListDevices(Contract):
+    """Look what devices there are."""
+
+    op: Literal["list_devices"] = "list_devices"
+    cpu_devices: int
+
+
+class TryDevice(Contract):
+    """Run a small program on one device, in a process of its own."""
+
+    op: Literal["try_device"] = "try_device"
+    name: str
+    platform: str
+    index: int
+
+
+class Ready(Contract):
+    """Everything is imported."""
+
+    op: Literal["ready"] = "ready"
+    pid: int
+
+
+class Unready(Contract):
+    """Something cannot be imported: the launcher ends."""
+
+    op: Literal["unready"] = "unready"
+    message: str
+
+
+class Launched(Contract):
+    """The shim is forked, and its socket listens."""
+
+    op: Literal["launched"] = "launched"
+    member: str
+    pid: int
+
+
+class LaunchFailed(Contract):
+    """There is no shim."""
+
+    op: Literal["launch_failed"] = "launch_failed"
+    member: str
+    message: str
+
+
+class Gone(Contract):
+    """A shim (or the probe) has ended, and nothing that it had started is alive."""
+
+    op: Literal["gone"] = "gone"
+    member: str
+    exit_code: int
+
+
+class DevicesListed(Contract):
+    """The devices of this host."""
+
+    op: Literal["devices_listed"] = "devices_listed"
+    devices: tuple[DeviceReport, ...]
+    flaws: dict[str, str] = Field(default_factory=dict)
+    """What JAX said of platforms that it has no device of."""
+
+
+class DeviceTried(Contract):
+    """What became of it: the flaw, or None for the right answer."""
+
+    op: Literal["device_tried"] = "device_tried"
+    name: str
+    flaw: str | None
+
+
+Request = Start | ListDevices | TryDevice
+Reply = Ready | Unready | Launched | LaunchFailed | Gone | DevicesListed | DeviceTried
+ForLauncher: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="op")])
+FromLauncher: TypeAdapter[Reply] = TypeAdapter(Annotated[Reply, Field(discriminator="op")])
+
 
 STACK_SIGNAL = signal.SIGRTMAX - 3
 """Makes the runner write its stacks: one that programs do not use; SIGUSR1 and SIGUSR2 they do."""

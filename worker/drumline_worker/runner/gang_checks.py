@@ -1,28 +1,34 @@
-"""When this member of a gang comes to the collectives of sampled steps, and when its devices are done with them.
+"""What the members of a gang, or the copies of one member, are compared by beside the program.
 
-All members leave a collective at nearly the same moment. So what each measures from there on its own clock can be
-compared with what the others measured, and no clock of one host is ever compared with that of another.
+Arrivals: when this member comes to the collectives of sampled steps, and when its devices are done with them. All
+members leave a collective at nearly the same moment. So what each measures from there on its own clock can be compared
+with what the others measured, and no clock of one host is ever compared with that of another.
+
+Divergence: copies that must be equal are compared every so many steps (`record.divergence_every`).
 """
 
 import queue
 import statistics
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import drumline.distribute as dist
 from drumline.contracts.arrivals import MAX_ARRIVAL_POINTS, MAX_ARRIVAL_SAMPLES
-from drumline.contracts.worker_api import Claimed
+from drumline.contracts.worker_api import Claimed, Rendezvous
 from drumline.distribute.cluster.exchange import ExchangeWait, waits
+from drumline.distribute.observe.divergence import CopyChecksums, CopyKind, OddCopy, checksum_copies
 from drumline_worker.runner.channel import Channel
-from drumline_worker.runner.media_reports import UNREADABLE
+from drumline_worker.runner.devices import name_member
+from drumline_worker.runner.reports import UNREADABLE
 
 Span = tuple[int, int]
 """From, until; `time.monotonic_ns()`."""
 Fields = dict[str, Any]  # Any: JSON on its way to the shim, which validates it
-
 SAMPLE_S = 0.2
 """Between two samples at least: what one costs is then less than a thousandth."""
 _TELL_S = 2.0
@@ -35,6 +41,11 @@ _BEHIND = 2 * MAX_ARRIVAL_POINTS
 _MOST_EVERY = 2**20
 _PERIODS = 5
 _CLOSE_S = 1.0
+_WAITING = 4
+"""Checks that wait to be read; the step waits where devices are further behind."""
+_MOST_NAMED = 20
+"""Copies that are named; after so many the run is known to have diverged."""
+_FINISH_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,3 +234,102 @@ def _every(sample_s: float, step_s: float) -> int:
     while every < _MOST_EVERY and every * step_s < sample_s:
         every *= 2
     return every
+
+
+class DivergedError(Exception):
+    """A copy of a variable or of an argument differs from the others, and the run is to stop for it."""
+
+
+class DivergenceCheck:
+    """Steps begin checks, a thread of its own reads them and names what is odd.
+
+    The members of a gang tell each other their checksums, on that thread, so that each knows of all replicas.
+    """
+
+    def __init__(
+        self, strategy: dist.Strategy, rendezvous: Rendezvous, every: int, ids: Mapping[int, str], *, stops: bool
+    ) -> None:
+        self._strategy = strategy
+        self._rendezvous = rendezvous
+        self._exchange = None if strategy.exchange is None else strategy.exchange.branch("copies")
+        self._every = every
+        self._ids = ids
+        self._stops = stops
+        self._begun: queue.Queue[tuple[int, CopyChecksums]] = queue.Queue(_WAITING)
+        self._equal_until: dict[CopyKind, int] = {}
+        self._named: set[tuple[CopyKind, str, int]] = set()
+        self._error: DivergedError | None = None
+        threading.Thread(target=self._read_forever, name="drumline-copies", daemon=True).start()
+
+    def step_ended(self, step: int) -> None:
+        """Call `step` of `strategy.run`, from 0, has written its variables: begins a check if one is due."""
+        if (step + 1) % self._every == 0 and (sums := checksum_copies(self._strategy)) is not None:
+            self._begun.put((step, sums))
+
+    def wants_arguments(self, steps: range) -> bool:
+        """Whether a check of what these steps are given is due: not of the first ones, as a program compares that."""
+        return steps.start > 0 and (steps[-1] // self._every) > (steps.start - 1) // self._every
+
+    def arguments_taken(self, steps: range, sums: CopyChecksums) -> None:
+        """What these steps are given, which steps before them left."""
+        self._begun.put((steps.start - 1, sums))
+
+    def raise_if_stopping(self) -> None:
+        """Raises DivergedError once a copy was found to differ and the run is to stop for it."""
+        if self._error is not None:
+            raise self._error
+
+    def finish(self) -> None:
+        """Waits until all checks are read. Raises as `raise_if_stopping`."""
+        done = threading.Thread(target=self._begun.join, daemon=True)
+        done.start()
+        done.join(_FINISH_S)
+        self.raise_if_stopping()
+
+    def _read_forever(self) -> None:
+        while True:
+            step, sums = self._begun.get()
+            try:
+                self._judge(step, sums.kind, self._compare(step, sums))
+            except Exception as error:  # noqa: BLE001 - a device that failed fails the step too, which tells it
+                sys.stderr.write(f"drumline: the copies of step {step} could not be compared: {error}\n")
+            finally:
+                self._begun.task_done()
+
+    def _compare(self, step: int, sums: CopyChecksums) -> list[OddCopy]:
+        if self._exchange is None:
+            return sums.odd_copies()
+        told = self._exchange.tell(f"the copies of each {sums.kind} after step {step}", list(sums.read().items()))
+        return sums.find_odd({replica: tuple(values) for each in told for replica, values in each})
+
+    def _judge(self, step: int, kind: CopyKind, odd: list[OddCopy]) -> None:
+        new = [copy for copy in odd if (kind, copy.name, copy.replica) not in self._named]
+        for copy in new:
+            if len(self._named) < _MOST_NAMED:
+                self._named.add((kind, copy.name, copy.replica))
+                message = self._describe(step, kind, copy)
+                if self._rendezvous.rank == 0:  # all of a gang find the same
+                    sys.stderr.write(f"drumline: {message}\n")
+                if self._stops:
+                    self._error = self._error or DivergedError(message)
+        if not odd:
+            self._equal_until[kind] = step
+
+    def _describe(self, step: int, kind: CopyKind, copy: OddCopy) -> str:
+        until = self._equal_until.get(kind)
+        before = "never seen equal" if until is None else f"equal after step {until}"
+        what = f"{'argument ' if kind == 'argument' else ''}{copy.name!r}"
+        device = self._ids.get(copy.device.id, str(copy.device))
+        member = "" if self._exchange is None else f" ({name_member(self._rendezvous, copy.device.process_index)})"
+        return (
+            f"replica {copy.replica} on {device}{member} has another value of {what} than most replicas, "
+            f"first seen after step {step} ({before})"
+        )
+
+
+def open_check(strategy: dist.Strategy, claimed: Claimed, ids: Mapping[int, str]) -> DivergenceCheck | None:
+    """The check that the job asks for; None where it asks for none."""
+    every = claimed.record.divergence_every
+    if every is None:
+        return None
+    return DivergenceCheck(strategy, claimed.rendezvous, every, ids, stops=claimed.record.on_divergence == "stop")
