@@ -11,8 +11,8 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from drumline._transport import Config
     from drumline.client import Client
-    from drumline.config import Config
     from drumline.errors import (
         APIError,
         DrumlineError,
@@ -49,7 +49,7 @@ __all__ = [
 
 _MODULES = {
     "Client": "drumline.client",
-    "Config": "drumline.config",
+    "Config": "drumline._transport",
     "Histogram": "drumline.media",
     "Image": "drumline.media",
     "Plan": "drumline.resources.plans",

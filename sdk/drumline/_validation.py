@@ -1,15 +1,16 @@
-"""Arguments that cannot be what they are, and values that a contract refuses, as errors of ours."""
+"""Arguments that cannot be what they are, and values and flags that a contract refuses, as errors of ours."""
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import NoReturn, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from drumline.contracts.problems import ProblemCode
-from drumline.contracts.suggestions import in_words
-from drumline.errors import OptionError
+from drumline.contracts.problems import ProblemCode, in_words, nearest
+from drumline.contracts.spec import CentralStorageSpec, MirroredSpec, OneDeviceSpec, StrategySpec, TpuSpec
+from drumline.errors import OptionError, ParameterError, UnknownParameterError
 
 
 @contextmanager
@@ -82,3 +83,52 @@ def _require_json(name: str, value: object) -> None:
 def _shorten(value: object) -> str:
     text = ascii(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+_SPECS: dict[str, type[BaseModel]] = {
+    "mirrored": MirroredSpec,
+    "central_storage": CentralStorageSpec,
+    "tpu": TpuSpec,
+    "one_device": OneDeviceSpec,
+}
+KINDS = tuple(_SPECS)
+EXECUTORS: tuple[str, ...] = get_args(MirroredSpec.model_fields["executor"].annotation)
+_ADAPTER: TypeAdapter[StrategySpec] = TypeAdapter(StrategySpec)
+
+
+def parse_strategy(kind: str, options: dict[str, str]) -> StrategySpec:
+    """The strategy of that kind with `options` given as text; lists as JSON.
+
+    Raises ParameterError naming the kind, option or value that is wrong, with the nearest name or what is allowed.
+    """
+    if kind not in _SPECS:
+        message = f"there is no strategy {kind!r}{_suggest(kind, KINDS)}"
+        raise ParameterError(ProblemCode.UNKNOWN_STRATEGY, message, "strategy")
+    known = [name for name in _SPECS[kind].model_fields if name != "kind"]
+    for name in options:
+        if name not in known:
+            message = f"the strategy {kind!r} has no option {name!r}{_suggest(name, known)}"
+            raise UnknownParameterError(ProblemCode.UNKNOWN_PARAMETER, message, name)
+    try:
+        return _ADAPTER.validate_python({"kind": kind, **{name: _value(text) for name, text in options.items()}})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = ".".join(str(part) for part in first["loc"][1:]) or "strategy"
+        message = f"option {name} of the strategy {kind!r}: {in_words(first)}"
+        raise ParameterError(ProblemCode.BAD_PARAMETER, message, name) from None
+
+
+def _value(text: str) -> object:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        return text
+    return value if isinstance(value, list) or value is None else text
+
+
+def _suggest(name: str, known: list[str] | tuple[str, ...]) -> str:
+    return nearest(name, list(known)) or _choices(known)
+
+
+def _choices(known: list[str] | tuple[str, ...]) -> str:
+    return f"; choose from {', '.join(known)}" if known else "; it takes none"

@@ -11,9 +11,8 @@ from urllib.parse import quote
 from pydantic import JsonValue
 
 from drumline import bundle, program
-from drumline._transport import TIMEOUT_S, Body, Transport, iterate_pages
-from drumline._validation import refuse, require_id, require_parameters, require_source, typed_errors
-from drumline.config import Config
+from drumline._transport import TIMEOUT_S, Body, Config, Transport, iterate_pages
+from drumline._validation import parse_strategy, refuse, require_id, require_parameters, require_source, typed_errors
 from drumline.contracts import api
 from drumline.contracts.plans import CHIP_PROBE_S, PROBE_S, PROBE_STEPS, PlanRequest, ProbeTerms
 from drumline.contracts.spec import (
@@ -39,7 +38,6 @@ from drumline.resources.run_lists import RunLists
 from drumline.resources.runs import Run, submit_run
 from drumline.resources.uploads import upload_program
 from drumline.resources.webhooks import Webhooks
-from drumline.strategy_options import parse_strategy
 
 Acted = TypeVar("Acted", api.Host, api.Device)
 MAX_NAME = 63

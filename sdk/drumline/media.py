@@ -12,6 +12,7 @@ import numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
+from drumline.contracts.base import unstorable_text
 from drumline.contracts.media import (
     EXACT_BELOW,
     MAX_SUMMARY_NAME,
@@ -22,7 +23,6 @@ from drumline.contracts.media import (
     read_png_size,
     table_flaw,
 )
-from drumline.contracts.storable import unstorable_text
 from drumline.errors import MediaError
 
 Array = Any

@@ -19,9 +19,9 @@ from pydantic import JsonValue
 
 from drumline import bundle
 from drumline.contracts.api import ProgramEntrypoint, ProgramParameter
+from drumline.contracts.base import make_storable, unstorable
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.spec import MAX_PARAMETERS
-from drumline.contracts.storable import make_storable, unstorable
 from drumline.errors import (
     BadParameterError,
     EntrypointNotFoundError,

@@ -16,9 +16,9 @@ from chaos.checker import violations
 from chaos.journal import Journal
 from drumline import Client, Run
 from drumline._transport import trusted_by
-from drumline.contracts import api, timing
+from drumline.contracts import api, heartbeats
+from drumline.contracts.heartbeats import LeaseTimes
 from drumline.contracts.states import TERMINAL_RUN, RunState
-from drumline.contracts.timing import LeaseTimes
 from drumline_server.storage.database import Database
 from drumline_server.storage.models import Member
 from support.api_process import ApiProcess
@@ -29,10 +29,10 @@ from support.proxy import Proxy, proxy_to
 
 TIME_SCALE = 0.2
 """All times of the protocol are a fifth of production's."""
-HEARTBEAT_S = TIME_SCALE * timing.HEARTBEAT_S
-TAKEOVER_S = TIME_SCALE * timing.TAKEOVER_S
+HEARTBEAT_S = TIME_SCALE * heartbeats.HEARTBEAT_S
+TAKEOVER_S = TIME_SCALE * heartbeats.TAKEOVER_S
 """T in force."""
-SUSPECT_S = TIME_SCALE * timing.SUSPECT_S
+SUSPECT_S = TIME_SCALE * heartbeats.SUSPECT_S
 TERM_S = LeaseTimes(TAKEOVER_S, TIME_SCALE).term_s
 KILL_S = LeaseTimes(TAKEOVER_S, TIME_SCALE).kill_s
 """A shim that hears nothing for so long ends its program."""

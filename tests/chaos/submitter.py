@@ -9,7 +9,7 @@ from typing import Self
 import httpx2
 
 from chaos.harness import Site
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 
 _TIMEOUT_S = 30.0
 

@@ -17,8 +17,8 @@ from chaos.programs import Witness
 from chaos.test_hosts import run_some_steps
 from drumline import Run
 from drumline.contracts.api import Attempt
-from drumline.contracts.brokers import queue_name
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
+from drumline.contracts.heartbeats import queue_name
 from drumline_server.storage.notifications import Publisher
 from support.hosts import ExtraHost
 from support.processes import name_of, wait_until

@@ -12,13 +12,13 @@ from chaos.conftest import Measure
 from chaos.harness import PATIENCE_S, SUSPECT_S, TAKEOVER_S, TIME_SCALE, Site, open_site, seconds_until
 from chaos.programs import Witness
 from chaos.test_hosts import LOOK_S, run_some_steps
-from drumline.contracts import timing
+from drumline.contracts import heartbeats
 from support.processes import wait_until
 from support.proxy import Direction, Proxy
 
 OUTAGE_S = 12.0
 """With the heartbeat before it, and the one that is lost after it, still shorter than what is left until TERM."""
-UNANSWERED_S = TIME_SCALE * (timing.HEARTBEAT_ANSWER_S + timing.HEARTBEAT_AGAIN_S)
+UNANSWERED_S = TIME_SCALE * (heartbeats.HEARTBEAT_ANSWER_S + heartbeats.HEARTBEAT_AGAIN_S)
 """Between two requests that arrive and are not answered. The host is heard all the while, so its lease does not run
 out: its member is given up when the worker, which has ended it in time, says so; two requests are enough for that."""
 WAYS = {"both": (Direction.TO_SERVER, Direction.TO_CLIENT), "answers": (Direction.TO_CLIENT,)}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
-from drumline.contracts import ids
+from drumline.contracts import base
 from drumline.contracts.states import TERMINAL_RUN
 from drumline_server.base.errors import DatabaseUnavailableError
 from drumline_worker.agent import maintenance
@@ -44,7 +44,7 @@ class Outcome:
 def live(history: History, store: MemoryStore, disks: Path, *, keep_log: bool = False) -> Outcome:
     """Lives through a history, up to its first violation."""
     random.seed(history.seed)
-    with patch.object(ids, "_uuid7", Numbers(history.seed).next):
+    with patch.object(base, "_uuid7", Numbers(history.seed).next):
         world = World(history.seed, store, disks)
         try:
             with (

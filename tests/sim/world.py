@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.api import PrincipalRef
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline_server.services import bundles, fleet
 from drumline_server.services.access import WORKER_TOKEN_S
 from drumline_server.services.identity import SECOND

@@ -6,7 +6,7 @@ from functools import partial
 from sqlalchemy import insert, text
 from sqlalchemy.orm import Session
 
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline_server.storage.fields import take_numbers
 from drumline_server.storage.models import Run
 from support.core import Core

@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx2
 
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from support.core import Worker, submission_body
 from support.edge import EdgeServer
 

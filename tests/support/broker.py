@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from drumline.contracts.brokers import queue_name
+from drumline.contracts.heartbeats import queue_name
 from drumline_server.app.parts import find_binary
 from support.processes import wait_until
 from support.proxy import proxy_to

@@ -13,9 +13,8 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.api import PrincipalRef
-from drumline.contracts.base import from_micros
+from drumline.contracts.base import from_micros, new_id
 from drumline.contracts.events import EventBatch, MemberAck, MemberEnd, WorkerEvent
-from drumline.contracts.ids import new_id
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import RunSubmit
 from drumline.contracts.worker_api import (

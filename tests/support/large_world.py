@@ -15,9 +15,8 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.api import PrincipalRef, TokenCreate
 from drumline.contracts.arrivals import MAX_ARRIVAL_POINTS
-from drumline.contracts.base import from_micros
+from drumline.contracts.base import from_micros, new_id
 from drumline.contracts.events import MAX_REPLICAS_TOLD, WorkerEvent
-from drumline.contracts.ids import new_id
 from drumline.contracts.plans import MAX_LISTED, MAX_PROBE_DEVICES
 from drumline.contracts.profiles import (
     MAX_LANES,

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import insert, select, text
 from sqlalchemy.orm import Session
 
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline_server.storage import fields
 from drumline_server.storage.models import Run, table_of
 from support.core import Core

@@ -1,6 +1,6 @@
 """Plans as a worker leaves them for shims."""
 
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline.contracts.worker_api import Claimed
 from drumline_worker.host.rundir import StartOrder
 

@@ -17,8 +17,8 @@ from sqlalchemy import delete, select, update
 
 from drumline import bundle
 from drumline.contracts import api
+from drumline.contracts.base import new_id
 from drumline.contracts.events import EventBatch
-from drumline.contracts.ids import new_id
 from drumline.contracts.plans import ProbeState
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import Limits

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from sqlalchemy.orm import Session
 
 from drumline.contracts.api import RunEvent, StreamHint
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline.contracts.problems import PROBLEM_MEDIA_TYPE, Problem
 from drumline_server.app import local
 from drumline_server.base import callers

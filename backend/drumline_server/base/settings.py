@@ -12,7 +12,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from drumline._log_lines import LogFormat
-from drumline.contracts.timing import CLAIM_S, HEARTBEAT_S, SUSPECT_S, TAKEOVER_S, ServerTimes, TimeScale
+from drumline.contracts.heartbeats import CLAIM_S, HEARTBEAT_S, SUSPECT_S, TAKEOVER_S, ServerTimes, TimeScale
 
 MIB = 1024 * 1024
 MAX_NETWORKS = 64

@@ -15,7 +15,7 @@ from starlette.requests import HTTPConnection
 
 from drumline.contracts.api import MAX_FIELD_NAME, MAX_PAGE
 from drumline.contracts.base import Text
-from drumline.contracts.suggestions import nearest
+from drumline.contracts.problems import nearest
 from drumline.contracts.worker_api import KEY_HEADER
 from drumline_server.base import callers
 from drumline_server.base.callers import MAX_CURSOR, Enrolment, Principal, Role, WorkerPrincipal

@@ -11,8 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import Scope, Send
 
-from drumline.contracts.problems import PROBLEM_MEDIA_TYPE, FieldProblem, Problem, ProblemCode
-from drumline.contracts.suggestions import in_words, nearest
+from drumline.contracts.problems import PROBLEM_MEDIA_TYPE, FieldProblem, Problem, ProblemCode, in_words, nearest
 from drumline_server.base.errors import DrumlineError
 
 STATUS: dict[ProblemCode, HTTPStatus] = {

@@ -13,8 +13,7 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts.api import Alert, AlertKind, AlertNonFinite, AlertReason, AlertRun, AlertTest, DeliveryState
 from drumline.contracts.api.webhooks import MAX_MESSAGE
-from drumline.contracts.base import from_micros
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import from_micros, new_id
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RunState
 from drumline_server.storage.history import record_event

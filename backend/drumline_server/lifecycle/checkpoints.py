@@ -6,8 +6,8 @@ from sqlalchemy import case, delete, func, or_, select, text, tuple_, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
+from drumline.contracts.base import is_id, new_id
 from drumline.contracts.events import CheckpointEvent
-from drumline.contracts.ids import is_id, new_id
 from drumline.contracts.retention import CheckpointKey, select_kept
 from drumline.contracts.spec import CheckpointSpec
 from drumline.contracts.states import TERMINAL_RUN, CheckpointState

@@ -12,10 +12,9 @@ from pydantic_core import to_json
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from drumline.contracts.base import to_micros
+from drumline.contracts.base import is_too_deep, make_storable, to_micros
 from drumline.contracts.events import MAX_RESULT_BYTES, GapEvent, ProgressEvent, ResultEvent, StateEvent
 from drumline.contracts.states import TERMINAL_MEMBER, AttemptState, MemberState, RunState
-from drumline.contracts.storable import is_too_deep, make_storable
 from drumline.contracts.worker_api import AssignedDevice, Claim, Claimed, Rendezvous
 from drumline_server.base.callers import digest
 from drumline_server.base.errors import FencedError

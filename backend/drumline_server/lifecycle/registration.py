@@ -8,9 +8,8 @@ from pydantic import SecretStr
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from drumline.contracts.base import from_micros
-from drumline.contracts.brokers import queue_name
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import from_micros, new_id
+from drumline.contracts.heartbeats import queue_name
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import TERMINAL_MEMBER, DeviceState, MemberState

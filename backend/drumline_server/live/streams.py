@@ -11,8 +11,7 @@ from sqlalchemy import case, func, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline.contracts.base import Reply, Timestamp
-from drumline.contracts.ids import is_id
+from drumline.contracts.base import Reply, Timestamp, is_id
 from drumline.contracts.states import TERMINAL_RUN
 from drumline_server.base.callers import Principal
 from drumline_server.base.errors import InvalidRequestError

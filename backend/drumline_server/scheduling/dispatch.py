@@ -9,7 +9,7 @@ from functools import partial
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline.contracts.states import AttemptState, DeviceState, MemberState, RunState
 from drumline_server.lifecycle.transitions import transition_device, transition_run
 from drumline_server.scheduling.placement import MemberPlacement, Placement, SchedulingResult, place

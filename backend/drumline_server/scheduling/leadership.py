@@ -22,7 +22,7 @@ from typing import Protocol
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline_server.base.errors import DatabaseUnavailableError, LeadershipLostError
 from drumline_server.base.settings import Clock
 from drumline_server.storage.database import Database

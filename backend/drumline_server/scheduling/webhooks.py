@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import ColumnElement, and_, literal_column, select
 from sqlalchemy.orm import Session
 
-from drumline.contracts.storable import make_storable
+from drumline.contracts.base import make_storable
 from drumline_server.base.errors import LeadershipLostError
 from drumline_server.base.settings import VERSION, Clock, Settings
 from drumline_server.lifecycle.alerts import PostResult, due_until, settle_delivery

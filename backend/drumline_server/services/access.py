@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.api import DeliveryState, PrincipalRef
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline.contracts.worker_api import Enroll, Enrolled
 from drumline_server.base import callers
 from drumline_server.base.callers import Role, decode_cursor, page_of

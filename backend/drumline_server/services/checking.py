@@ -10,10 +10,9 @@ from sqlalchemy.orm import Session
 
 from drumline import program
 from drumline.contracts import api
+from drumline.contracts.base import unstorable
 from drumline.contracts.problems import FieldProblem, ProblemCode
-from drumline.contracts.spec import ProgramRef, RunSubmit
-from drumline.contracts.storable import unstorable
-from drumline.contracts.supported import find_unsupported
+from drumline.contracts.spec import ProgramRef, RunSubmit, find_unsupported
 from drumline.errors import ParameterError, ProgramError
 from drumline.slices import MAX_SIMULATED_DEVICES, SliceError, find_places
 from drumline.wording import plural

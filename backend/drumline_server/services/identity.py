@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.api import PrincipalRef
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline_server.base import callers
 from drumline_server.base.callers import Principal, Role, WorkerPrincipal
 from drumline_server.base.errors import CapError, DrumlineError, InvalidRequestError, UnauthenticatedError

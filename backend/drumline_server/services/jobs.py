@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline.contracts.spec import JobSpec, ProgramRef
 from drumline_server.base.callers import decode_cursor, page_of
 from drumline_server.base.errors import NotFoundError

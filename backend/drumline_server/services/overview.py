@@ -26,7 +26,7 @@ from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline.contracts.states import (
     TERMINAL_ATTEMPT,
     TERMINAL_MEMBER,

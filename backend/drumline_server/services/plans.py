@@ -13,8 +13,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline.contracts.base import from_micros
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import from_micros, new_id
 from drumline.contracts.plans import PlanRequest, PlanWarning, ProbedProgram, ProbeFault, ProbeState, ProbeTerms
 from drumline.contracts.spec import MirroredSpec, RunSubmit
 from drumline.slices import parse_chips

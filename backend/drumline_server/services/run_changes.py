@@ -13,7 +13,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.states import TERMINAL_RUN, RunState
 from drumline_server.base.errors import DrumlineError, InvalidRequestError, NotFoundError

@@ -9,8 +9,7 @@ from sqlalchemy import ColumnElement, Select, and_, not_, or_, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline.contracts.base import to_micros
-from drumline.contracts.ids import is_id
+from drumline.contracts.base import is_id, to_micros
 from drumline_server.base.errors import FilterError, Place
 from drumline_server.services import filters
 from drumline_server.services.filters import Both, Comparison, Filter, Not, Value

@@ -9,7 +9,7 @@ from sqlalchemy import func, insert, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline.contracts.spec import RunSubmit
 from drumline.contracts.states import RunState
 from drumline_server.base.errors import CapError, DrumlineError, InvalidRequestError

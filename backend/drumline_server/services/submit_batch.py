@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id, unstorable
 from drumline.contracts.problems import FieldProblem
 from drumline.contracts.spec import RunSubmit
-from drumline.contracts.storable import unstorable
 from drumline.contracts.sweeps import BatchSubmit, SweepSpec, SweepSubmit
 from drumline_server.base.errors import DrumlineError, InvalidRequestError
 from drumline_server.services import batches, sweeps

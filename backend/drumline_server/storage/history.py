@@ -11,8 +11,8 @@ from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts.api import PrincipalRef
+from drumline.contracts.base import new_id
 from drumline.contracts.events import MemberTick
-from drumline.contracts.ids import new_id
 from drumline.wording import plural
 from drumline_server.storage.models import Audit, Gap, LogChunk, Member, Run, RunEvent, principal_columns, table_of
 from drumline_server.storage.notifications import announce, run_events

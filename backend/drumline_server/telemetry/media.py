@@ -9,9 +9,8 @@ from sqlalchemy import ColumnElement, and_, false, func, or_, select, true, tupl
 from sqlalchemy.orm import Session, undefer
 
 from drumline.contracts import api
-from drumline.contracts.base import to_micros
+from drumline.contracts.base import new_id, to_micros
 from drumline.contracts.events import MediaEvent, SummaryEvent
-from drumline.contracts.ids import new_id
 from drumline.contracts.media import (
     MAX_MEDIA_BYTES,
     MAX_MEDIA_VALUES,

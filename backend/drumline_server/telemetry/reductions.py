@@ -13,9 +13,8 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.arrays import ArraySummary
-from drumline.contracts.base import to_micros
+from drumline.contracts.base import new_id, to_micros
 from drumline.contracts.events import ReductionEvent
-from drumline.contracts.ids import new_id
 from drumline_server.base.callers import decode_cursor, page_of
 from drumline_server.base.errors import NotFoundError
 from drumline_server.lifecycle.members import TelemetryWrite

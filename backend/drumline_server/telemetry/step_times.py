@@ -18,9 +18,8 @@ from sqlalchemy import select, tuple_, update
 from sqlalchemy.orm import Session, undefer
 
 from drumline.contracts import api
-from drumline.contracts.base import to_micros
+from drumline.contracts.base import new_id, to_micros
 from drumline.contracts.events import ArrivalsEvent, ProfileEvent
-from drumline.contracts.ids import new_id
 from drumline.contracts.profiles import MAX_PROFILES, MAX_PROFILES_BYTES, DeviceTime, Lanes
 from drumline_server.base.callers import decode_cursor, encode_cursor, page_of
 from drumline_server.base.errors import NotFoundError

@@ -5,10 +5,8 @@
 believes a size that the archive states, and none follows or makes a link.
 """
 
-from drumline.bundle.archive import ArchiveSource, Entry, check
-from drumline.bundle.extracting import digest, extract, read
-from drumline.bundle.packing import pack, pack_source
-from drumline.bundle.rules import MAX_ENTRIES, MAX_PACKED_BYTES, MAX_UNPACKED_BYTES
+from drumline.bundle.archive import MAX_ENTRIES, MAX_PACKED_BYTES, MAX_UNPACKED_BYTES, ArchiveSource, Entry, check
+from drumline.bundle.packing import digest, extract, pack, pack_source, read
 from drumline.errors import BundleError
 
 __all__ = [

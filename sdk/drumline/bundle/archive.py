@@ -1,20 +1,83 @@
-"""Reads the directory of a zip and refuses every archive that two readers could understand differently.
+"""What a bundle may hold, and its directory: every archive is refused that two readers could understand differently.
 
-`zipfile` is not used for reading: it takes archives that lie about themselves (prefixes, zip64, headers that differ).
-The layout is that of APPNOTE 6.3.10; sections are named where a field is read.
+The caps, and which names are safe on every file system. `zipfile` is not used for reading: it takes archives that lie
+about themselves (prefixes, zip64, headers that differ). The layout is that of APPNOTE 6.3.10; sections are named where
+a field is read.
 """
 
 import io
+import re
 import stat
 import struct
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
 
-from drumline.bundle import rules
 from drumline.errors import BundleError
+
+MAX_PACKED_BYTES = 64 * 2**20
+MAX_UNPACKED_BYTES = 512 * 2**20
+MAX_RATIO = 100
+RATIO_FREE_BYTES = 2**20
+"""So much may come out of any archive, however small: a short file of zeros is no bomb."""
+MAX_ENTRIES = 10_000
+MAX_DEPTH = 20
+MAX_PATH_BYTES = 1_024
+
+_INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+"""Control characters, and those that turn the direction of text so that a name reads as another."""
+_DEVICE_NAMES = frozenset(
+    ["con", "prn", "aux", "nul", *(f"com{n}" for n in range(1, 10)), *(f"lpt{n}" for n in range(1, 10))]
+)
+
+
+def check_name(name: str) -> None:
+    """Raises BundleError unless `name` is a relative path that means the same, and nothing else, everywhere."""
+    shown = shorten(name)
+    _check_characters(name, shown)
+    if name.startswith("/"):
+        raise BundleError("absolute_path", f"entry {shown} is an absolute path; bundles hold relative paths", name)
+    if len(name) >= 2 and name[1] == ":" and name[0].isascii() and name[0].isalpha():
+        raise BundleError("drive_path", f"entry {shown} starts with a drive letter; bundles hold relative paths", name)
+    if len(name.encode()) > MAX_PATH_BYTES:
+        raise BundleError("path_too_long", f"the path of entry {shown} is over {MAX_PATH_BYTES} bytes", name)
+    segments = name.removesuffix("/").split("/")
+    if len(segments) > MAX_DEPTH:
+        raise BundleError("too_deep", f"entry {shown} lies {len(segments)} levels deep; at most {MAX_DEPTH}", name)
+    for segment in segments:
+        _check_segment(segment, name, shown)
+
+
+def fold(name: str) -> str:
+    """The form under which two names are the same file on some file system: NFC, case folded, no final slash."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold()).removesuffix("/")
+
+
+def shorten(name: str) -> str:
+    """A name for a message: quoted, escaped where it cannot be shown, at most about 80 characters."""
+    return ascii(name if len(name) <= 80 else name[:77] + "...")
+
+
+def _check_characters(name: str, shown: str) -> None:
+    if "\\" in name:
+        raise BundleError("backslash", f"entry {shown} holds a backslash; separate folders with /", name)
+    if _INVISIBLE.search(name):
+        raise BundleError("control_character", f"entry {shown} holds a control character; rename the file", name)
+
+
+def _check_segment(segment: str, name: str, shown: str) -> None:
+    if segment == "":
+        raise BundleError("empty_segment", f"entry {shown} has an empty folder or file name", name)
+    if segment in (".", ".."):
+        raise BundleError("path_outside", f"entry {shown} has a {segment!r} in its path and may lead outside", name)
+    if segment[-1] in ". ":
+        raise BundleError("trailing_dot_or_space", f"entry {shown} has a name that ends in a dot or a space", name)
+    if segment.split(".")[0].casefold() in _DEVICE_NAMES:
+        raise BundleError("device_name", f"entry {shown} is named like a device of Windows; rename the file", name)
+
 
 STORED, DEFLATED = 0, 8
 
@@ -85,8 +148,8 @@ def check(source: ArchiveSource) -> list[Entry]:
 
 def _check(file: BinaryIO) -> list[Entry]:
     size = file.seek(0, io.SEEK_END)
-    if size > rules.MAX_PACKED_BYTES:
-        raise BundleError("packed_too_large", f"the bundle has {size} bytes; at most {rules.MAX_PACKED_BYTES}")
+    if size > MAX_PACKED_BYTES:
+        raise BundleError("packed_too_large", f"the bundle has {size} bytes; at most {MAX_PACKED_BYTES}")
     directory_offset, directory, count = _read_directory(file, size)
     headers = list(_headers(directory, count))
     _check_names(headers)
@@ -106,13 +169,13 @@ def _read_directory(file: BinaryIO, size: int) -> tuple[int, bytes, int]:
         raise BundleError("multiple_disks", "the bundle is one part of a split archive; upload it in one piece")
     if comment:
         raise BundleError("archive_comment", "the bundle ends in a comment; make the zip without one")
-    if count > rules.MAX_ENTRIES:
-        raise BundleError("too_many_entries", f"the bundle has {count} entries; at most {rules.MAX_ENTRIES}")
+    if count > MAX_ENTRIES:
+        raise BundleError("too_many_entries", f"the bundle has {count} entries; at most {MAX_ENTRIES}")
     if 0xFFFFFFFF in (offset, length) or _has_zip64_locator(file, size):
         raise BundleError("zip64", "the bundle uses zip64, which nothing under 4 GiB needs; make a plain zip")
     if offset + length + _END.size != size:
         raise BundleError("misplaced_directory", "the bundle's directory is not where its end record says")
-    if length > rules.MAX_ENTRIES * (_CENTRAL.size + 2 * rules.MAX_PATH_BYTES):
+    if length > MAX_ENTRIES * (_CENTRAL.size + 2 * MAX_PATH_BYTES):
         raise BundleError("directory_too_large", f"the bundle's directory has {length} bytes")
     file.seek(offset)
     return offset, file.read(length), count
@@ -150,7 +213,7 @@ def _header(directory: bytes, position: int) -> tuple[_Header, int]:
     raw_name = directory[start : start + name_length]
     name = _decode(raw_name, flags)
     if disk:
-        raise BundleError("multiple_disks", f"entry {rules.shorten(name)} lies on another disk", name)
+        raise BundleError("multiple_disks", f"entry {shorten(name)} lies on another disk", name)
     _check_extra(directory[start + name_length : start + name_length + extra_length], name)
     header = _Header(name, raw_name, flags, method, crc, packed, stated, offset, made_by, attributes)
     _check_header(header)
@@ -161,7 +224,7 @@ def _decode(raw_name: bytes, flags: int) -> str:
     try:
         return raw_name.decode("utf-8" if flags & _UTF8 else "ascii")
     except UnicodeDecodeError:
-        shown = rules.shorten(raw_name.decode("latin-1"))
+        shown = shorten(raw_name.decode("latin-1"))
         raise BundleError("name_encoding", f"the name of entry {shown} is not UTF-8, or not marked as such") from None
 
 
@@ -170,15 +233,15 @@ def _check_extra(extra: bytes, name: str) -> None:
     while position + 4 <= len(extra):
         kind, length = struct.unpack_from("<2H", extra, position)
         if kind == _EXTRA_ZIP64:
-            raise BundleError("zip64", f"entry {rules.shorten(name)} uses zip64, which no bundle needs", name)
+            raise BundleError("zip64", f"entry {shorten(name)} uses zip64, which no bundle needs", name)
         position += 4 + length
     if position != len(extra):
-        raise BundleError("bad_directory", f"the extra field of entry {rules.shorten(name)} is damaged", name)
+        raise BundleError("bad_directory", f"the extra field of entry {shorten(name)} is damaged", name)
 
 
 def _check_header(header: _Header) -> None:
-    name, shown = header.name, rules.shorten(header.name)
-    rules.check_name(name)
+    name, shown = header.name, shorten(header.name)
+    check_name(name)
     if header.flags & (_ENCRYPTED | _STRONG | _MASKED):
         raise BundleError("encrypted", f"entry {shown} is encrypted; make the zip without a password", name)
     if header.flags & _PATCHED or header.method not in (STORED, DEFLATED):
@@ -210,11 +273,11 @@ def _check_names(headers: list[_Header]) -> None:
     seen: dict[str, str] = {}
     folders: dict[str, str] = {}
     for header in headers:
-        folded = rules.fold(header.name)
+        folded = fold(header.name)
         if folded in seen:
             raise BundleError(
                 "duplicate_name",
-                f"entries {rules.shorten(seen[folded])} and {rules.shorten(header.name)} are one file on some systems",
+                f"entries {shorten(seen[folded])} and {shorten(header.name)} are one file on some systems",
                 header.name,
             )
         seen[folded] = header.name
@@ -226,25 +289,21 @@ def _check_names(headers: list[_Header]) -> None:
         if folded in folders and not name.endswith("/"):
             raise BundleError(
                 "file_as_folder",
-                f"entry {rules.shorten(name)} is a file, and {rules.shorten(folders[folded])} lies in it",
+                f"entry {shorten(name)} is a file, and {shorten(folders[folded])} lies in it",
                 name,
             )
 
 
 def _check_totals(headers: list[_Header], size: int) -> None:
     stated = sum(header.stated_bytes for header in headers)
-    if stated > rules.MAX_UNPACKED_BYTES:
-        raise BundleError(
-            "unpacked_too_large", f"the bundle unpacks to {stated} bytes; at most {rules.MAX_UNPACKED_BYTES}"
-        )
-    if stated > max(rules.RATIO_FREE_BYTES, rules.MAX_RATIO * size):
-        raise BundleError(
-            "ratio", f"the bundle unpacks to {stated} bytes, over {rules.MAX_RATIO} times its {size} bytes"
-        )
+    if stated > MAX_UNPACKED_BYTES:
+        raise BundleError("unpacked_too_large", f"the bundle unpacks to {stated} bytes; at most {MAX_UNPACKED_BYTES}")
+    if stated > max(RATIO_FREE_BYTES, MAX_RATIO * size):
+        raise BundleError("ratio", f"the bundle unpacks to {stated} bytes, over {MAX_RATIO} times its {size} bytes")
 
 
 def _entry(file: BinaryIO, header: _Header, directory_offset: int) -> Entry:
-    name, shown = header.name, rules.shorten(header.name)
+    name, shown = header.name, shorten(header.name)
     file.seek(header.offset)
     raw = file.read(_LOCAL.size) if header.offset + _LOCAL.size <= directory_offset else b""
     if len(raw) < _LOCAL.size or not raw.startswith(_LOCAL_MARK):
@@ -275,6 +334,4 @@ def _check_overlaps(headers: list[_Header], entries: list[Entry]) -> None:
     )
     for (_, end, first), (start, _, second) in pairwise(ranges):
         if start < end:
-            raise BundleError(
-                "overlap", f"entries {rules.shorten(first)} and {rules.shorten(second)} share their bytes", second
-            )
+            raise BundleError("overlap", f"entries {shorten(first)} and {shorten(second)} share their bytes", second)

@@ -1,4 +1,4 @@
-"""Checkpoint managers: what a run keeps and where it resumes, one for each kind of run.
+"""What `run.checkpoint` and `run.restore` do, and checkpoint managers: what a run keeps and where it resumes.
 
 LocalManager    of a program that runs by itself: a directory, and no server
 PrimaryManager  of a run's only member, or of rank 0 of its gang: commits, registers, deletes, chooses where all resume
@@ -6,12 +6,14 @@ ReplicaManager  of any other rank: writes its part, and resumes where rank 0 doe
 NullManager     of a gang whose hosts share no store: has nothing and takes nothing
 """
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from drumline.checkpoints.gang_store import GangRank, GangStore
 from drumline.checkpoints.store import CheckpointStore, Committed, DamagedCheckpointError, claim_fence
@@ -19,6 +21,7 @@ from drumline.contracts.retention import CheckpointKey, select_kept
 from drumline.contracts.spec import CheckpointSpec
 from drumline.contracts.worker_api import Claimed, ResumePoint
 from drumline.distribute.checkpoint.saved_parts import require_one_process, require_one_state
+from drumline.distribute.checkpoint.saved_state import name_checkpoint, read_state, write_state
 from drumline.distribute.errors import UnsupportedError
 from drumline.errors import CheckpointFailedError, CheckpointGoneError
 
@@ -297,3 +300,58 @@ class NullManager:
 
     def note_registered(self, count: int) -> None:
         """There are none."""
+
+
+class StepCounter(Protocol):
+    """What counts the program's steps: a strategy, or whichever is observed."""
+
+    @property
+    def step(self) -> int:
+        """How many were made."""
+
+    def continue_at(self, step: int) -> None:
+        """Counts from `step` on."""
+
+
+class RunCheckpoints:
+    """Saves and restores a program's state, and with it how many steps its strategy had made."""
+
+    def __init__(self, manager: CheckpointManager, policy: CheckpointSpec, counter: StepCounter) -> None:
+        self._manager = manager
+        self._every_steps = policy.every_steps
+        self._counter = counter
+        self._last_step: int | None = None
+        """Of the last save; in one of several processes also of a failed one, as others may have saved it."""
+        self.next_step = 0
+        """The step after that of the restored state; 0 where there was none."""
+
+    def offer(self, state: Any, step: int, *, stopping: bool) -> bool:
+        """Commits `state` before it returns, if a save is due or the run is `stopping`; whether it did. Any: a pytree.
+
+        Several processes that save together do not hear at the same step that they are to stop: they save what is due.
+        ValueError for a step before that of the last checkpoint.
+        """
+        last = self.next_step - 1 if self._last_step is None else self._last_step
+        if step < last:
+            raise ValueError(f"run.checkpoint got step {step} after step {last}; steps of checkpoints grow")
+        stopping = stopping and self._manager.saves_alone
+        if not (stopping or self._every_steps is None or step - last >= self._every_steps):
+            return False
+        saved = {"engine_step": self._counter.step, "program": state}
+        if not self._manager.saves_alone:
+            self._last_step = step
+        name_checkpoint(self._manager.save(step, lambda path: write_state(path, saved)), state)
+        self._last_step = step
+        return True
+
+    def restore(self, state: Any = None) -> Any:
+        """`state` with the newest checkpoint's values, or as it is; without one the tree that was saved, or None."""
+        found = self._manager.newest()
+        if found is None:
+            return state
+        template = None if state is None else {"engine_step": 0, "program": state}
+        restored = read_state(found.path, template)
+        self._counter.continue_at(restored["engine_step"])
+        self.next_step = found.step + 1
+        name_checkpoint(found.path, state)
+        return restored["program"]

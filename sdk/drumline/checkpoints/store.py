@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from drumline.contracts.ids import is_id, new_id
+from drumline.contracts.base import is_id, new_id
 from drumline.contracts.retention import CheckpointKey
 from drumline.errors import DrumlineError
 

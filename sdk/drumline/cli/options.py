@@ -89,7 +89,7 @@ def find_run(client: "Client", text: str) -> "Run":
     """The run of that id, or the one of the newest whose id ends so: `r-9xk2f`, as the dashboard shows it."""
     from itertools import islice
 
-    from drumline.contracts.ids import is_id
+    from drumline.contracts.base import is_id
 
     if is_id(text, "run"):
         return client.get(text)

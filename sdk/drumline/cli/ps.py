@@ -36,7 +36,7 @@ class State(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The API's name of the state."""
-        from drumline.contracts.suggestions import nearest
+        from drumline.contracts.problems import nearest
 
         word = str(value).lower()
         if word in _WORDS:
@@ -54,7 +54,7 @@ class Word(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The word. Fails for a filter, and names the option to use in its place."""
-        from drumline.contracts.suggestions import nearest
+        from drumline.contracts.problems import nearest
 
         key, colon, text = str(value).partition(":")
         if not colon:

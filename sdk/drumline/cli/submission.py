@@ -65,9 +65,8 @@ def submission_options(command: Command) -> Command:
 
 def arguments(packed: "PackedProgram", wanted: dict[str, Any]) -> dict[str, Any]:
     """The keywords of Client.submit."""
-    from drumline._validation import typed_errors
+    from drumline._validation import parse_strategy, typed_errors
     from drumline.contracts.spec import CheckpointSpec, Limits
-    from drumline.strategy_options import parse_strategy
 
     with typed_errors():
         limits = Limits(
@@ -95,9 +94,8 @@ def arguments(packed: "PackedProgram", wanted: dict[str, Any]) -> dict[str, Any]
 
 def _record(texts: dict[str, str]) -> "RecordSpec":
     from drumline._validation import typed_errors
-    from drumline.contracts.problems import ProblemCode
+    from drumline.contracts.problems import ProblemCode, nearest
     from drumline.contracts.spec import RecordSpec
-    from drumline.contracts.suggestions import nearest
     from drumline.errors import UnknownParameterError
 
     known = list(RecordSpec.model_fields)

@@ -1,4 +1,4 @@
-"""Where a host is notified, and which Redis and Valkey servers may carry it, by the name and version that they give.
+"""Which Redis and Valkey servers may carry notifications, by the name and version that they give.
 
 Older ones let whoever may write a queue run code of their own in the broker (CVE-2025-49844).
 """
@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 Line = tuple[int, int]
-
-NOTIFY_TASK = "drumline.notify"
-"""The one Celery task. It takes nothing: the host asks the server what is new."""
 
 _MOST_CHARACTERS = 65_536
 """An answer to INFO has some 6000."""
@@ -29,11 +26,6 @@ _GOOD = (
     "install Valkey 9, or 8.1.4, 8.0.6, 7.2.11 or a later one of their lines; or Redis 8.4, or 8.2.2, 8.0.4, 7.4.6, "
     "7.2.11, 6.2.20 or a later one of their lines"
 )
-
-
-def queue_name(host: str) -> str:
-    """The Celery queue that only this host listens on."""
-    return f"host.{host}"
 
 
 class Verdict(StrEnum):

@@ -6,13 +6,27 @@ from pydantic import Field, JsonValue, SkipValidation, StringConstraints, model_
 
 from drumline.contracts.arrays import MAX_DIMENSIONS, ArraySummary, ReductionSampling, Shape
 from drumline.contracts.arrivals import MAX_ARRIVAL_SAMPLES, ArrivalSample
-from drumline.contracts.base import AtMost, Contract, Finite, NameColumn, Reply, Text, TimeColumn, Timestamp
-from drumline.contracts.ids import CheckpointId, DeviceId, IncarnationId
+from drumline.contracts.base import (
+    MAX_NOT_FINITE,
+    MAX_PLACE,
+    AtMost,
+    CheckpointId,
+    Contract,
+    DeviceId,
+    Finite,
+    IncarnationId,
+    NameColumn,
+    NotFinite,
+    Reply,
+    Text,
+    TimeColumn,
+    Timestamp,
+    not_finite_in,
+)
 from drumline.contracts.media import MAX_SUMMARY_NAME, MAX_SUMMARY_NAMES, MAX_SUMMARY_TEXT_BYTES, MediaContent
 from drumline.contracts.profiles import TracedCall
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spent import Spent
-from drumline.contracts.storable import MAX_NOT_FINITE, MAX_PLACE, NotFinite, not_finite_in
 from drumline.contracts.throughput import Throughput
 
 MAX_EVENTS_PER_BATCH = 5_000

@@ -9,8 +9,7 @@ from zlib import crc32
 
 from pydantic import Field, StringConstraints, model_validator
 
-from drumline.contracts.base import AtMost, Contract, Finite, Text
-from drumline.contracts.storable import NotFinite
+from drumline.contracts.base import AtMost, Contract, Finite, NotFinite, Text
 
 MediaKind = Literal["histogram", "image", "text", "table"]
 

@@ -9,10 +9,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, StringConstraints, model_validator
 
-from drumline.contracts.base import AtMost, Contract, Finite, Reply, Text
+from drumline.contracts.base import AtMost, Contract, Finite, IncarnationId, PlanId, Reply, Sha256, Text
 from drumline.contracts.chips import ChipPlan, ParameterName, SliceName
 from drumline.contracts.events import Axes
-from drumline.contracts.ids import IncarnationId, PlanId, Sha256
 from drumline.contracts.spec import Entrypoint, RunSubmit, StrategySpec
 from drumline.slices import SliceError, parse_chips
 

@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from drumline.contracts.base import AtMost, Contract, Text
-from drumline.contracts.ids import DeviceId
+from drumline.contracts.base import AtMost, Contract, DeviceId, Text
 
 MAX_PROFILES = 100
 """Calls that one process traces."""

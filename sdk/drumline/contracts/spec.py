@@ -1,12 +1,17 @@
-"""What a user asks for: the job (immutable once versioned) and the run of it."""
+"""What a user asks for: the job (immutable once versioned) and the run of it; and which strategies nothing can run yet.
+
+A program on one of those would end in its first moment. What a strategy needs of hosts is no matter of this place
+(`drumline_server.base.shapes`).
+"""
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
-from drumline.contracts.base import AtMost, Contract, Parameters, Text
-from drumline.contracts.ids import CheckpointId, PlanId, RunId, Sha256
+from drumline.contracts.base import AtMost, CheckpointId, Contract, Parameters, PlanId, RunId, Sha256, Text
+from drumline.slices import KnownSlice, SliceError, extents
 
 _LONGEST_NAME = 63
 _JOB_NAME = r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$"
@@ -199,3 +204,36 @@ class RunSubmit(RunOptions):
     """Queue it even if a plan, its own or another of the same content, says that it does not fit its chips."""
     resume_from: CheckpointId | RunId | None = None
     """Go on from this checkpoint, or from the newest one of this run; from one before it if it proves damaged."""
+
+
+def find_unsupported(strategy: StrategySpec) -> tuple[str, str] | None:
+    """The field of the strategy that nothing can run, and why with the way out; None for one that runs."""
+    match strategy:
+        case TpuSpec() if strategy.executor not in ("auto", "spmd"):
+            return (
+                "executor",
+                f"tpu computes in one SPMD program; leave out executor={strategy.executor}",
+            )
+        case TpuSpec():
+            return _find_unknown_slice(strategy)
+        case MirroredSpec(batch="per_replica") if strategy.executor != "auto":
+            return (
+                "executor",
+                f"mirrored with batch=per_replica chooses its executor itself; leave out executor={strategy.executor}",
+            )
+    return None
+
+
+def _find_unknown_slice(strategy: TpuSpec) -> tuple[str, str] | None:
+    """A field that no slice has: an extent that is none, or a topology that does not exist."""
+    checks: dict[str, Callable[[], object]] = {
+        "computation_shape": lambda: extents("computation_shape", strategy.computation_shape),
+        "computation_stride": lambda: extents("computation_stride", strategy.computation_stride),
+        "topology": lambda: strategy.topology is not None and KnownSlice.parse(strategy.topology),
+    }
+    for field, check in checks.items():
+        try:
+            check()
+        except SliceError as error:
+            return field, str(error)
+    return None

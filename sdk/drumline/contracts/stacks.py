@@ -4,9 +4,8 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from drumline.contracts.base import AtMost, Contract, Finite, Reply, Text, Timestamp
+from drumline.contracts.base import AtMost, Contract, Finite, IncarnationId, MemberId, Reply, Text, Timestamp
 from drumline.contracts.events import Activity
-from drumline.contracts.ids import IncarnationId, MemberId
 
 MAX_STACKS = 128 * 1024
 """Characters of each kind of stacks; of more the beginning is kept."""

@@ -5,9 +5,18 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Discriminator, Field, JsonValue, StringConstraints, Tag, model_validator
 
-from drumline.contracts.base import MOST_NAMES, AtMost, Contract, FewValues, Finite, ParameterName, Parameters, Title
+from drumline.contracts.base import (
+    MAX_VALUES,
+    MOST_NAMES,
+    AtMost,
+    Contract,
+    FewValues,
+    Finite,
+    ParameterName,
+    Parameters,
+    Title,
+)
 from drumline.contracts.spec import RunSubmit
-from drumline.contracts.storable import MAX_VALUES
 
 MAX_BATCH = 10_000
 """Runs of one batch."""

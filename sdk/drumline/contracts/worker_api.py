@@ -8,25 +8,31 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, PlainSerializer, SecretStr, StringConstraints, field_validator
 
-from drumline.contracts.base import AtMost, Contract, Reply, Secret, Text, Timestamp, Title
-from drumline.contracts.events import MemberTick
-from drumline.contracts.ids import (
+from drumline.contracts.base import (
+    AtMost,
     AttemptId,
     CheckpointId,
+    Contract,
     DeviceId,
     HostId,
     IncarnationId,
     MemberId,
     PlanId,
+    Reply,
     RunId,
+    Secret,
     Sha256,
+    Text,
+    Timestamp,
+    Title,
     VersionId,
 )
+from drumline.contracts.events import MemberTick
+from drumline.contracts.heartbeats import TimeScale
 from drumline.contracts.plans import ProbeOrder
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import CheckpointSpec, Entrypoint, Limits, RecordSpec, StrategySpec
 from drumline.contracts.stacks import StacksRequest
-from drumline.contracts.timing import TimeScale
 from drumline.slices import KnownSlice
 
 PROTOCOL_VERSION = 3

@@ -14,8 +14,8 @@ from pydantic import JsonValue
 
 from drumline import program
 from drumline._flags import KeyValue
-from drumline.checkpoints.managers import LocalManager
-from drumline.checkpoints.run_checkpoints import RunCheckpoints
+from drumline._validation import EXECUTORS, KINDS, parse_strategy
+from drumline.checkpoints.managers import LocalManager, RunCheckpoints
 from drumline.contracts.api import ProgramEntrypoint, ProgramParameter
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.spec import MAX_REPLICAS, CheckpointSpec, Platform
@@ -24,12 +24,10 @@ from drumline.distribute.errors import DistributeError
 from drumline.errors import DrumlineError, ParameterError
 from drumline.job import RunStopping
 from drumline.local.local_run import LocalRun
-from drumline.local.observed_strategy import ObservedStrategy
 from drumline.local.results import json_result
 from drumline.local.stop_request import StopBetweenSteps, StopRequest, on_sigterm
-from drumline.local.strategies import build_strategy, choose_devices, devices_per_replica
+from drumline.local.strategies import ObservedStrategy, build_strategy, choose_devices, devices_per_replica
 from drumline.progress import Progress, open_progress
-from drumline.strategy_options import EXECUTORS, KINDS, parse_strategy
 
 STOPPED_EXIT_CODE = 128 + signal.SIGTERM
 

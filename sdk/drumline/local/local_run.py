@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from drumline.checkpoints.run_checkpoints import RunCheckpoints
-from drumline.contracts.storable import unstorable_text
+from drumline.checkpoints.managers import RunCheckpoints
+from drumline.contracts.base import unstorable_text
 from drumline.job import Scalar
 from drumline.local.media import Taken, check_alive, take
 from drumline.local.stop_request import StopRequest

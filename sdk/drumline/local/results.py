@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from drumline.contracts.base import MAX_DEPTH, NotFinite, make_storable, not_finite_in
 from drumline.contracts.events import MAX_RESULT_BYTES
-from drumline.contracts.storable import MAX_DEPTH, NotFinite, make_storable, not_finite_in
 
 
 @dataclass(frozen=True, slots=True)

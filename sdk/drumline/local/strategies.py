@@ -1,4 +1,7 @@
-"""Devices of this machine for a local run, and the engine's strategy for a StrategySpec."""
+"""Devices of this machine for a local run, the engine's strategy for a StrategySpec, and which strategy is observed.
+
+Observed is the run's strategy, or one that the program makes itself, as ported code does.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,8 +10,17 @@ from typing import assert_never
 import jax
 
 import drumline.distribute as dist
-from drumline.contracts.spec import CentralStorageSpec, MirroredSpec, OneDeviceSpec, Platform, StrategySpec, TpuSpec
-from drumline.contracts.supported import find_unsupported
+from drumline.contracts.spec import (
+    CentralStorageSpec,
+    MirroredSpec,
+    OneDeviceSpec,
+    Platform,
+    StrategySpec,
+    TpuSpec,
+    find_unsupported,
+)
+from drumline.distribute.observe import Observer
+from drumline.distribute.observe.observation import on_first_use
 from drumline.errors import DrumlineError, UnsupportedStrategyError
 from drumline.slices import Blocks, SliceError
 
@@ -112,3 +124,45 @@ def _devices_of(platform: str) -> Sequence[jax.Device]:
         return jax.devices(platform)
     except RuntimeError:
         return []
+
+
+class ObservedStrategy:
+    """Observes `given`, until the program first uses another one on the same devices before it has used `given`.
+
+    So one strategy is observed, as a run has one placement and one count of steps. `every`: of how many calls one has
+    its reductions told, and one those of large arrays too (None: chosen from what that costs).
+    """
+
+    def __init__(self, given: dist.Strategy, observer: Observer, *, every: tuple[int, int | None] = (10, None)) -> None:
+        self._strategy = given
+        self._observer = observer
+        self._every = every
+        self._observe(given)
+        on_first_use(self._consider)
+
+    @property
+    def step(self) -> int:
+        """How often its `run` was called, with those of the process that this one continues."""
+        return self._strategy.step
+
+    def continue_at(self, step: int) -> None:
+        """Counts from `step` on."""
+        self._strategy.continue_at(step)
+
+    def _consider(self, other: dist.Strategy) -> None:
+        is_used = bool(self._strategy.step or self._strategy.own_variables())
+        # The default strategy, of variables outside every scope, places nothing.
+        if is_used or not other.places_variables or not _devices(other) <= _devices(self._strategy):
+            return
+        other.continue_at(self._strategy.step)
+        self._strategy.observe(None)
+        self._strategy = other
+        self._observe(other)
+
+    def _observe(self, strategy: dist.Strategy) -> None:
+        every, large_every = self._every
+        strategy.observe(self._observer, reductions_every=every, large_reductions_every=large_every)
+
+
+def _devices(strategy: dist.Strategy) -> set[object]:
+    return {device for own in strategy.replica_devices for device in own}

@@ -8,8 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from drumline import Client
-from drumline._transport import Transport
-from drumline.config import Config
+from drumline._transport import Config, Transport
 from drumline.resources.runs import Run
 from support import answers
 from support.command_line import Cli

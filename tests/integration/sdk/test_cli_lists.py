@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from support import answers
 from support.answers import RUN_ID
 from support.command_line import Cli

@@ -9,9 +9,8 @@ import pytest
 from pydantic import SecretStr
 
 from drumline import Client, bundle, errors
-from drumline._transport import Transport
+from drumline._transport import Config, Transport
 from drumline.client import job_name
-from drumline.config import Config
 from drumline.contracts import api
 from drumline.contracts.spec import Limits, OneDeviceSpec
 from drumline.resources.batches import Batch

@@ -8,8 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from drumline import bundle, errors
-from drumline._transport import MAX_TRIES, Body, Transport
-from drumline.config import Config
+from drumline._transport import MAX_TRIES, Body, Config, Transport
 from drumline.contracts import api
 from drumline.errors import ServerUnreachableError
 from drumline.resources.uploads import PIECEWISE_BYTES, upload_program

@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy.orm import Session
 
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import CheckpointState
 from drumline_server.base.errors import FencedError, InvalidRequestError

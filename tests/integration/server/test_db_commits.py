@@ -10,7 +10,7 @@ from sqlalchemy import func, select, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline_server.base.errors import DatabaseUnavailableError
 from drumline_server.storage.database import Database
 from drumline_server.storage.models import Project

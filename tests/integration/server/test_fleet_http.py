@@ -2,7 +2,7 @@
 
 import pytest
 
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from support.edge import EdgeServer
 
 V1 = "/api/v1"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drumline.contracts import api
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline_server.services import batches
 from support.batches import V1, finish, get, post_batch, swept
 from support.core import Worker

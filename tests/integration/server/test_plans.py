@@ -7,7 +7,7 @@ from sqlalchemy import func, insert, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline.contracts.plans import PlanReport, PlanRequest, ProbedProgram, ProbeState
 from drumline.contracts.problems import ProblemCode
 from drumline_server.base.errors import DrumlineError, NotFoundError

@@ -9,7 +9,7 @@ from sqlalchemy import text, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline.contracts.states import CheckpointState
 from drumline.contracts.worker_api import StoredRuns
 from drumline_server.base.errors import DrumlineError, InvalidRequestError

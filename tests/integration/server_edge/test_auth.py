@@ -8,7 +8,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from sqlalchemy import update
 
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline_server.app.application import describe
 from drumline_server.base.callers import new_token
 from drumline_server.http import dependencies

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline_server.app.parts import find_binary
 from drumline_server.base.errors import BrokerRefusedError, BrokerUnavailableError
 from drumline_server.storage.notifications import Publisher, require_safe

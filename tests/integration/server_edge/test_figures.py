@@ -10,8 +10,8 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from drumline.contracts.base import new_id
 from drumline.contracts.events import EventBatch
-from drumline.contracts.ids import new_id
 from drumline.contracts.worker_api import KEY_HEADER
 from drumline_server.services import overview
 from support.api_process import ApiProcess

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from drumline import Client, bundle
-from drumline.contracts.ids import Sha256
+from drumline.contracts.base import Sha256
 from drumline_server.base.errors import DrumlineError
 from drumline_server.storage.blob_files import FileStore
 from support.edge import EdgeServer

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline.contracts.worker_api import Claim, Claimed
 from drumline_worker.agent.api import Api, MemberKeys
 from support.edge import EdgeServer

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from support.processes import wait_until
 from support.worker_process import WorkerProcess
 from support.worker_server import WorkerServer

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from drumline.contracts.events import MemberEnd
+from drumline.contracts.heartbeats import TERM_BEFORE_TAKEOVER_S
 from drumline.contracts.reasons import EndReason
-from drumline.contracts.timing import TERM_BEFORE_TAKEOVER_S
 from support.worker_reports import MemberRecord
 from support.worker_server import WorkerServer
 

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 from pydantic import SecretStr
 
+from drumline.contracts.base import new_id
 from drumline.contracts.events import MemberAck, MemberEnd
-from drumline.contracts.ids import new_id
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.worker_api import PROTOCOL_VERSION

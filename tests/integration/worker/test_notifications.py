@@ -15,8 +15,8 @@ import pytest
 import redis
 from pydantic import SecretStr
 
-from drumline.contracts.brokers import queue_name
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
+from drumline.contracts.heartbeats import queue_name
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.worker_api import (
     DeviceReport,

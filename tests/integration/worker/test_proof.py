@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.worker_api import DeviceCheck
 from support.processes import name_of, wait_until

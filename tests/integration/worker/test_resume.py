@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drumline.checkpoints.store import CheckpointStore
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.retention import CheckpointKey
 from drumline.contracts.spec import CentralStorageSpec, CheckpointSpec, MirroredSpec, OneDeviceSpec, StrategySpec

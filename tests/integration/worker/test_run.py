@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from drumline import bundle
+from drumline.contracts.base import new_id
 from drumline.contracts.events import ProgressEvent
-from drumline.contracts.ids import new_id
 from drumline.contracts.reasons import EndReason
 from support.processes import wait_until
 from support.worker_process import SECRET, WorkerProcess

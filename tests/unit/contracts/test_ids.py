@@ -3,7 +3,7 @@
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from drumline.contracts.ids import RunId, is_id, new_id
+from drumline.contracts.base import RunId, is_id, new_id
 
 _BODY = "01JD0C5K7W8M9N0P1Q2R3S4T5V"
 

@@ -1,7 +1,7 @@
 """When members of a gang come to their collectives, in lines for a terminal."""
 
 from drumline.contracts import api
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline.contracts.throughput import Throughput
 from drumline.resources.arrival_text import arrivals_text
 from drumline.resources.step_text import step_text

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 import drumline.distribute as dist
-from drumline.checkpoints.managers import Found, RegisteredManager, open_manager
-from drumline.checkpoints.run_checkpoints import RunCheckpoints
+from drumline.checkpoints.managers import Found, RegisteredManager, RunCheckpoints, open_manager
 from drumline.checkpoints.store import CheckpointStore, Committed
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline.contracts.retention import CheckpointKey
 from drumline.contracts.spec import CheckpointSpec
 from drumline.contracts.worker_api import Claimed, Rendezvous, ResumePoint

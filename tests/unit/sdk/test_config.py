@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.config import Config
+from drumline._transport import Config
 from drumline.errors import ConfigError
 
 FILE_URL, FILE_TOKEN = "http://127.0.0.1:7700", "drm_pat_file"

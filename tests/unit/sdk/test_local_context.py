@@ -10,8 +10,7 @@ import pytest
 from pydantic import JsonValue
 
 import drumline.distribute as dist
-from drumline.checkpoints.managers import LocalManager
-from drumline.checkpoints.run_checkpoints import RunCheckpoints
+from drumline.checkpoints.managers import LocalManager, RunCheckpoints
 from drumline.contracts.spec import CheckpointSpec
 from drumline.job import RunContext, RunStopping
 from drumline.local.local_run import LocalRun

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from drumline.contracts.storable import not_finite_in
+from drumline.contracts.base import not_finite_in
 from drumline.local import json_result
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.config import Config
+from drumline._transport import Config
 from drumline.errors import ConfigError
 
 URL = "http://127.0.0.1:1"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from drumline.contracts.storable import make_storable, unstorable
+from drumline.contracts.base import make_storable, unstorable
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),

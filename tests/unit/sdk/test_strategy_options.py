@@ -2,9 +2,9 @@
 
 import pytest
 
+from drumline._validation import parse_strategy
 from drumline.contracts.spec import CentralStorageSpec, MirroredSpec, OneDeviceSpec, StrategySpec, TpuSpec
 from drumline.errors import ParameterError
-from drumline.strategy_options import parse_strategy
 
 
 @pytest.mark.parametrize(

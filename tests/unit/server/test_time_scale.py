@@ -6,7 +6,7 @@ import click
 import pytest
 from pydantic import ValidationError
 
-from drumline.contracts.timing import CLAIM_S, HEARTBEAT_S, SUSPECT_S, TAKEOVER_S, LeaseTimes, ServerTimes
+from drumline.contracts.heartbeats import CLAIM_S, HEARTBEAT_S, SUSPECT_S, TAKEOVER_S, LeaseTimes, ServerTimes
 from drumline.contracts.worker_api import Registered
 from drumline_server import cli
 from drumline_server.base.settings import Settings

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline_server.app.local import prepare, write_private
 from drumline_server.base import callers
 from drumline_server.base.callers import decode_cursor, encode_cursor

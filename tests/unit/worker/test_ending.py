@@ -4,8 +4,8 @@ import signal
 
 import pytest
 
+from drumline.contracts.heartbeats import LeaseTimes
 from drumline.contracts.reasons import EndReason
-from drumline.contracts.timing import LeaseTimes
 from drumline_worker.host.messages import Failure, StopCause
 from drumline_worker.shim.ending import Evidence, judge
 from drumline_worker.shim.stopping import Stopper

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from drumline.contracts.ids import new_id
-from drumline.contracts.timing import LeaseTimes
+from drumline.contracts.base import new_id
+from drumline.contracts.heartbeats import LeaseTimes
 from drumline_worker.host.messages import Tick
 from drumline_worker.host.rundir import RunDirectory
 from drumline_worker.host.spool import SpoolWriter

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline_worker.agent.identity import Identity, IdentityError, IdentityFile
 
 HOST = new_id("hst")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.contracts.ids import new_id
+from drumline.contracts.base import new_id
 from drumline.contracts.reasons import EndReason
 from drumline_worker.agent.agent_context import Layout
 from drumline_worker.agent.maintenance import end_strays, find_members

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from drumline.contracts.base import new_id
 from drumline.contracts.events import MemberAck, MemberEnd
-from drumline.contracts.ids import new_id
 from drumline.contracts.problems import Problem
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.worker_api import PROTOCOL_VERSION, Claim, Claimed

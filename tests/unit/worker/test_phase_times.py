@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from drumline.contracts.base import new_id
 from drumline.contracts.events import TimeEvent
-from drumline.contracts.ids import new_id
 from drumline.contracts.spent import GROUPS, SENTENCES, Spent
 from drumline_worker.host.spool import EVENT, SpoolReader, SpoolWriter
 from drumline_worker.host.tally import PhaseTimes

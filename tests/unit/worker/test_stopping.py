@@ -2,7 +2,7 @@
 
 import pytest
 
-from drumline.contracts.timing import LeaseTimes
+from drumline.contracts.heartbeats import LeaseTimes
 from drumline_worker.host.messages import StopCause
 from drumline_worker.shim.stopping import Action, Stopper
 

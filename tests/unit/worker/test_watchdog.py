@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from drumline.contracts.heartbeats import LeaseTimes
 from drumline.contracts.spec import Limits
-from drumline.contracts.timing import LeaseTimes
 from drumline_worker.host.messages import StopCause, Tick
 from drumline_worker.shim.stopping import Action, Stopper, Watchdog
 

@@ -15,8 +15,8 @@ from typing import Any
 from pydantic import SecretStr
 
 from drumline.checkpoints.store import volume_name
-from drumline.contracts.ids import is_id
-from drumline.contracts.timing import HEARTBEAT_S
+from drumline.contracts.base import is_id
+from drumline.contracts.heartbeats import HEARTBEAT_S
 from drumline.contracts.worker_api import DeviceReport, Enroll, HostSlice, HostWarning, Register
 from drumline.slices import KnownSlice, simulated_hosts
 from drumline_worker.agent import accelerators, host_cache

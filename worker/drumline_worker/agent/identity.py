@@ -9,8 +9,7 @@ from pathlib import Path
 
 from pydantic import SecretStr, ValidationError
 
-from drumline.contracts.base import Contract, Secret
-from drumline.contracts.ids import HostId
+from drumline.contracts.base import Contract, HostId, Secret
 from drumline_worker.host.system import boot_id
 
 

@@ -5,9 +5,9 @@ import logging
 from datetime import datetime
 
 from drumline.contracts.events import WAITING_FOR_TELEMETRY, MemberAck, MemberEnd, MemberTick
+from drumline.contracts.heartbeats import CLAIM_AGAIN_S
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.stacks import MemberStanding, StacksReport
-from drumline.contracts.timing import CLAIM_AGAIN_S
 from drumline.contracts.worker_api import Claimed, LiveMember, MemberHeartbeat, UnsentTelemetry
 from drumline_worker.agent import agent_context
 from drumline_worker.agent.agent_context import AgentContext, ClaimLostError, CoordinatorPort, ending_before_start

@@ -8,12 +8,12 @@ from functools import partial
 
 from pydantic import ValidationError
 
+from drumline.contracts.base import new_id
 from drumline.contracts.events import LogEvent, ResultEvent, WorkerEvent
-from drumline.contracts.ids import new_id
+from drumline.contracts.heartbeats import TERM_BEFORE_TAKEOVER_S
 from drumline.contracts.plans import PlanReport, ProbedProgram, ProbeFault, ProbeOrder
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import CheckpointSpec, Limits, RecordSpec
-from drumline.contracts.timing import TERM_BEFORE_TAKEOVER_S
 from drumline.contracts.worker_api import AssignedDevice, Claimed, HeartbeatReply, Rendezvous
 from drumline.slices import KnownGpus, parse_chips
 from drumline_worker.agent.agent_context import AgentContext

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from drumline.contracts.timing import EARLY_HEARTBEAT_S, HEARTBEAT_AGAIN_S, HEARTBEAT_ANSWER_S
+from drumline.contracts.heartbeats import EARLY_HEARTBEAT_S, HEARTBEAT_AGAIN_S, HEARTBEAT_ANSWER_S
 from drumline.contracts.worker_api import (
     KEYED_PROTOCOL,
     PROTOCOL_VERSION,

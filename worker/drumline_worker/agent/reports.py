@@ -4,7 +4,7 @@ import contextlib
 import os
 from typing import Literal
 
-from drumline.contracts.storable import make_storable
+from drumline.contracts.base import make_storable
 from drumline.contracts.worker_reports import MAX_REPORT, WorkerReport
 
 Part = Literal["worker", "launcher", "celery", "devices"]

@@ -23,8 +23,8 @@ from typing import Annotated, TypeVar
 from pydantic import BaseModel, Field, ValidationError
 
 from drumline.contracts.base import Contract, Text, Timestamp
+from drumline.contracts.heartbeats import LeaseTimes, TimeScale
 from drumline.contracts.reasons import EndReason
-from drumline.contracts.timing import LeaseTimes, TimeScale
 from drumline.contracts.worker_api import Claimed
 
 SPOOL_BYTES = 4 * 1024**3

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import JsonValue
 
 import drumline.distribute as dist
-from drumline.checkpoints.run_checkpoints import RunCheckpoints
+from drumline.checkpoints.managers import RunCheckpoints
 from drumline.checkpoints.store import Committed
 from drumline.contracts.spent import Spent
 from drumline.contracts.worker_api import ResumePoint

@@ -17,16 +17,15 @@ import jax
 import numpy as np
 
 import drumline.distribute as dist
-from drumline.checkpoints.managers import RegisteredManager, open_manager
-from drumline.checkpoints.run_checkpoints import RunCheckpoints
+from drumline.checkpoints.managers import RegisteredManager, RunCheckpoints, open_manager
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spent import Spent
 from drumline.contracts.worker_api import AssignedDevice
 from drumline.errors import UnsupportedStrategyError
 from drumline.job import RunStopping
 from drumline.local import build_strategy, json_result, on_sigterm
-from drumline.local.observed_strategy import ObservedStrategy
 from drumline.local.stop_request import StopRequest
+from drumline.local.strategies import ObservedStrategy
 from drumline_worker.host.messages import STACK_SIGNAL
 from drumline_worker.host.rundir import ChipOrder, RunDirectory, StartOrder
 from drumline_worker.host.tally import Tally

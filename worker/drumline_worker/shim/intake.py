@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from drumline.contracts.base import unstorable
 from drumline.contracts.events import (
     MAX_RESULT_BYTES,
     MAX_RESULT_MARKS_BYTES,
@@ -30,7 +31,6 @@ from drumline.contracts.events import (
     WorkerEvent,
 )
 from drumline.contracts.retention import CheckpointKey
-from drumline.contracts.storable import unstorable
 from drumline_worker.host.messages import MAX_MESSAGE_BYTES, Decoder, Failure, FramingError, Tick, ToldProgram, parse
 from drumline_worker.shim.journal import Journal
 from drumline_worker.shim.runner_process import Runner

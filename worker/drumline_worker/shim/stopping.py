@@ -21,9 +21,9 @@ from datetime import datetime
 from enum import StrEnum
 
 from drumline.contracts.events import WAITING_FOR_TELEMETRY
+from drumline.contracts.heartbeats import LeaseTimes
 from drumline.contracts.spec import Limits
 from drumline.contracts.stacks import DispatchedProgram, MemberStanding
-from drumline.contracts.timing import LeaseTimes
 from drumline_worker.host.messages import RENDEZVOUS_S, ProgramStatus, StopCause, Tick, ToldProgram
 from drumline_worker.host.rundir import RunDirectory, StartOrder
 from drumline_worker.host.system import boottime, cpu_seconds, descendants

@@ -13,9 +13,8 @@ from fastapi.responses import StreamingResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from drumline.contracts import api
-from drumline.contracts.base import Text, Timestamp, to_micros
+from drumline.contracts.base import AttemptId, RunId, Text, Timestamp, to_micros
 from drumline.contracts.events import MetricName
-from drumline.contracts.ids import AttemptId, RunId
 from drumline_server.base.errors import InvalidRequestError
 from drumline_server.base.settings import Clock, Settings
 from drumline_server.http.dependencies import (

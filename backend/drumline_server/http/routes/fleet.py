@@ -11,9 +11,8 @@ from sqlalchemy.orm import Session
 from starlette.background import BackgroundTask
 
 from drumline.contracts import api
-from drumline.contracts.base import Text, to_micros
+from drumline.contracts.base import DeviceId, HostId, MemberId, PlanId, Sha256, Text, to_micros
 from drumline.contracts.events import EventBatch, MemberAck, MemberEnd
-from drumline.contracts.ids import DeviceId, HostId, MemberId, PlanId, Sha256
 from drumline.contracts.plans import PlanReport, PlanTaken
 from drumline.contracts.stacks import StacksReport
 from drumline.contracts.states import DeviceState

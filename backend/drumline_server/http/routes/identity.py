@@ -11,7 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline.contracts.ids import TokenId, WebhookId
+from drumline.contracts.base import TokenId, WebhookId
 from drumline.contracts.worker_api import PROTOCOL_VERSION
 from drumline_server.base.callers import cookie_name
 from drumline_server.base.errors import DrumlineError, ForbiddenError, UnauthenticatedError

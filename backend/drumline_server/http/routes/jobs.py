@@ -11,8 +11,7 @@ from fastapi import Body, Depends, Path, Query, Request, Response, status
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline.contracts.base import Text
-from drumline.contracts.ids import BatchId, Sha256
+from drumline.contracts.base import BatchId, Sha256, Text
 from drumline.contracts.spec import JobName
 from drumline.contracts.sweeps import BatchSubmit, SweepSubmit
 from drumline_server.base.callers import Principal

@@ -7,9 +7,8 @@ from fastapi import Query, Response
 from fastapi.responses import StreamingResponse
 
 from drumline.contracts import api
-from drumline.contracts.base import Timestamp
+from drumline.contracts.base import AttemptId, MediaId, MemberId, ProfileId, ReductionId, RunId, Timestamp
 from drumline.contracts.events import MetricName, Name
-from drumline.contracts.ids import AttemptId, MediaId, MemberId, ProfileId, ReductionId, RunId
 from drumline.contracts.media import MediaKind
 from drumline.contracts.records import RECORDS_MEDIA_TYPE
 from drumline_server.http.dependencies import (

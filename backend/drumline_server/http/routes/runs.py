@@ -9,8 +9,7 @@ from fastapi import Body, Header, Path, Query, Response, status
 
 from drumline.contracts import api
 from drumline.contracts.api.run_lists import ViewName
-from drumline.contracts.base import Text
-from drumline.contracts.ids import BatchId, BulkChangeId, PlanId, RunId
+from drumline.contracts.base import BatchId, BulkChangeId, PlanId, RunId, Text
 from drumline.contracts.plans import PlanRequest
 from drumline.contracts.spec import JobName, RunSubmit
 from drumline.contracts.stacks import RunStacks

@@ -4,8 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from drumline.contracts.base import Contract, Reply, Secret, Timestamp, Title
-from drumline.contracts.ids import ProjectId, SessionId, TokenId
+from drumline.contracts.base import Contract, ProjectId, Reply, Secret, SessionId, Timestamp, Title, TokenId
 
 
 class PrincipalRef(Reply):

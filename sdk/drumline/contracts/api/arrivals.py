@@ -2,8 +2,7 @@
 
 from typing import Literal
 
-from drumline.contracts.base import Reply
-from drumline.contracts.ids import AttemptId, HostId, RunId
+from drumline.contracts.base import AttemptId, HostId, Reply, RunId
 
 
 class ArrivalTimes(Reply):

@@ -7,11 +7,9 @@ from pydantic import Field, JsonValue
 from drumline.contracts.api.access import PrincipalRef
 from drumline.contracts.api.pages import Page
 from drumline.contracts.api.runs import RunWarning
-from drumline.contracts.base import Reply, Timestamp
-from drumline.contracts.ids import BatchId, ProjectId, RunId
+from drumline.contracts.base import BatchId, NotFinite, ProjectId, Reply, RunId, Timestamp
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RunState
-from drumline.contracts.storable import NotFinite
 from drumline.contracts.sweeps import SweepSpec
 
 

@@ -4,8 +4,7 @@ from typing import Literal
 
 from drumline.contracts.api.access import PrincipalRef
 from drumline.contracts.api.runs import RunSummary, Why
-from drumline.contracts.base import Reply, Timestamp
-from drumline.contracts.ids import AttemptId, DeviceId, HostId, MemberId, RunId
+from drumline.contracts.base import AttemptId, DeviceId, HostId, MemberId, Reply, RunId, Timestamp
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import DeviceState
 

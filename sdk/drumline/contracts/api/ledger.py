@@ -1,7 +1,6 @@
 """Where the time of runs went: every second under a name, in time passed and in device-seconds."""
 
-from drumline.contracts.base import Reply, Timestamp
-from drumline.contracts.ids import HostId, RunId
+from drumline.contracts.base import HostId, Reply, RunId, Timestamp
 from drumline.contracts.spent import Spent, SpentGroup
 
 

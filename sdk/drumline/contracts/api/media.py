@@ -1,7 +1,6 @@
 """What a program logged beside numbers, as the API tells it."""
 
-from drumline.contracts.base import Reply, Timestamp
-from drumline.contracts.ids import AttemptId, MediaId, RunId
+from drumline.contracts.base import AttemptId, MediaId, Reply, RunId, Timestamp
 from drumline.contracts.media import HistogramValue, MediaKind, TableValue
 
 

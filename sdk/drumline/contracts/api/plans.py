@@ -5,9 +5,8 @@ from typing import Literal
 from drumline.contracts.api.access import PrincipalRef
 from drumline.contracts.api.runs import Why
 from drumline.contracts.api.telemetry import PlacedDevice
-from drumline.contracts.base import Reply, Timestamp
+from drumline.contracts.base import PlanId, Reply, RunId, Timestamp
 from drumline.contracts.chips import SliceName
-from drumline.contracts.ids import PlanId, RunId
 from drumline.contracts.plans import PlanWarning, ProbedProgram, ProbeFault, ProbeState
 from drumline.contracts.spec import RunSubmit
 

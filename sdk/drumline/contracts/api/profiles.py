@@ -1,7 +1,6 @@
 """Traced calls of `strategy.run`, listed and shown by lane."""
 
-from drumline.contracts.base import Reply, Timestamp
-from drumline.contracts.ids import AttemptId, ProfileId, RunId
+from drumline.contracts.base import AttemptId, ProfileId, Reply, RunId, Timestamp
 from drumline.contracts.profiles import DeviceLane, DeviceTime, FileLeftOut, Operation, Unmeasured
 
 

@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from drumline.contracts.api.access import PrincipalRef
-from drumline.contracts.base import Contract, Reply, Timestamp
-from drumline.contracts.ids import JobId, ProjectId, Sha256, VersionId
+from drumline.contracts.base import Contract, JobId, ProjectId, Reply, Sha256, Timestamp, VersionId
 from drumline.contracts.spec import CheckpointSpec, ProgramRef, RecordSpec, StrategySpec
 
 

@@ -6,8 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from drumline.contracts.api.access import PrincipalRef
-from drumline.contracts.base import AtMost, Contract, Reply, Text, Timestamp, Title
-from drumline.contracts.ids import BulkChangeId, RunId
+from drumline.contracts.base import AtMost, BulkChangeId, Contract, Reply, RunId, Text, Timestamp, Title
 from drumline.contracts.spec import LabelKey, LabelValue
 
 MAX_WHERE = 2_000

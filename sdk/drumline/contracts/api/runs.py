@@ -7,13 +7,24 @@ from pydantic import Field, JsonValue
 from drumline.contracts.api.access import PrincipalRef
 from drumline.contracts.api.arrivals import Straggler
 from drumline.contracts.api.programs import JobVersion
-from drumline.contracts.base import Contract, Reply, Timestamp
+from drumline.contracts.base import (
+    AttemptId,
+    BatchId,
+    CheckpointId,
+    Contract,
+    HostId,
+    MemberId,
+    NotFinite,
+    PlanId,
+    ProjectId,
+    Reply,
+    RunId,
+    Timestamp,
+)
 from drumline.contracts.events import NonFiniteReplica
-from drumline.contracts.ids import AttemptId, BatchId, CheckpointId, HostId, MemberId, PlanId, ProjectId, RunId
 from drumline.contracts.reasons import Category, EndReason
 from drumline.contracts.spec import Limits, Resources, Retries
 from drumline.contracts.states import AttemptState, MemberState, RunState
-from drumline.contracts.storable import NotFinite
 from drumline.contracts.throughput import Throughput
 
 

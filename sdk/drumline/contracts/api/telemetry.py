@@ -4,9 +4,18 @@ from typing import Literal
 
 from drumline.contracts.api.fleet import DeviceFacts
 from drumline.contracts.arrays import ArraySummary, ReductionSampling
-from drumline.contracts.base import Reply, Timestamp
+from drumline.contracts.base import (
+    AttemptId,
+    CheckpointId,
+    DeviceId,
+    HostId,
+    MemberId,
+    ReductionId,
+    Reply,
+    RunId,
+    Timestamp,
+)
 from drumline.contracts.events import PlacedReplica
-from drumline.contracts.ids import AttemptId, CheckpointId, DeviceId, HostId, MemberId, ReductionId, RunId
 from drumline.contracts.states import CheckpointState
 
 

@@ -10,8 +10,20 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, StringConstraints
 
 from drumline.contracts.api.access import PrincipalRef
-from drumline.contracts.base import AtMost, Contract, Reply, Secret, Timestamp, Title
-from drumline.contracts.ids import AttemptId, BatchId, ProjectId, RunId, WebhookDeliveryId, WebhookId
+from drumline.contracts.base import (
+    AtMost,
+    AttemptId,
+    BatchId,
+    Contract,
+    ProjectId,
+    Reply,
+    RunId,
+    Secret,
+    Timestamp,
+    Title,
+    WebhookDeliveryId,
+    WebhookId,
+)
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import JobName
 from drumline.contracts.states import RunState

@@ -1,8 +1,9 @@
-"""Times of the protocol (P4, P6) in seconds, as production has them, and the one factor that scales all of them.
+"""How server and workers keep in touch: the times of the protocol, and where a host is notified (P3, P4, P6).
 
-The server is set to a factor (`DRUMLINE_TIME_SCALE`) and tells its workers when they register; a shim keeps the one
-that its member was started with. Tests of real processes run at 0.2, so that none waits out a lease. What depends on
-the speed of a machine, such as how long an import or a dump of stacks takes, is not of the protocol: it does not scale.
+Times are in seconds, as production has them; one factor scales all of them. The server is set to it
+(`DRUMLINE_TIME_SCALE`) and tells its workers when they register; a shim keeps the one that its member was started
+with. Tests of real processes run at 0.2, so that none waits out a lease. What depends on the speed of a machine, such
+as how long an import or a dump of stacks takes, is not of the protocol: it does not scale.
 """
 
 from dataclasses import dataclass
@@ -32,6 +33,13 @@ HEARTBEAT_AGAIN_S = 1.0
 """A heartbeat that failed is repeated sooner than the next one is due."""
 EARLY_HEARTBEAT_S = 1.0
 """Whoever can write to the broker can notify without end: it brings an early heartbeat in this time, and no more."""
+NOTIFY_TASK = "drumline.notify"
+"""The one Celery task. It takes nothing: the host asks the server what is new."""
+
+
+def queue_name(host: str) -> str:
+    """The Celery queue that only this host listens on."""
+    return f"host.{host}"
 
 
 @dataclass(frozen=True, slots=True)
