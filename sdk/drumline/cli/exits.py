@@ -1,4 +1,7 @@
-"""Exit codes, and errors as sentences. Loads nothing of the SDK until there is an error."""
+"""Exit codes, and errors as sentences. Loads nothing of the SDK until there is an error.
+
+Refusals name what was typed: which flag sets which field of a submission.
+"""
 
 OK = 0
 RUN_FAILED = 1
@@ -28,7 +31,6 @@ def exit_code(error: BaseException) -> int | None:
 def explain(error: BaseException) -> str:
     """The error for a terminal: what, each wrong field, what to do, and the id that finds it in the server's log."""
     from drumline import errors
-    from drumline.cli.flags import flag_of, with_flag
     from drumline.wording import plain
 
     lines = [f"Error: {with_flag(str(error), error.name) if isinstance(error, errors.OptionError) else error}"]
@@ -40,3 +42,53 @@ def explain(error: BaseException) -> str:
     if isinstance(error, errors.APIError) and error.request_id:
         lines.append(f"Request: {error.request_id}")
     return "\n".join(plain(line) for line in lines)
+
+
+_FLAGS = {
+    "name": "--name",
+    "entrypoint": "--entrypoint",
+    "strategy": "--strategy",
+    "replicas": "--replicas",
+    "platform": "--platform",
+    "spread": "--spread",
+    "run_s": "--time-limit",
+    "queue_s": "--queue-limit",
+    "step_s": "--step-limit",
+    "first_step_s": "--first-step-limit",
+    "rendezvous_s": "--rendezvous-limit",
+    "grace_s": "--grace",
+    "retries.user": "--retries",
+    "retries.infrastructure": "--infrastructure-retries",
+    "priority": "--priority",
+    "labels": "--label",
+    "parameters": "--parameter",
+    "every_steps": "--checkpoint-every",
+    "keep": "--keep",
+    "keep_every_steps": "--keep-every",
+    "record": "--record",
+    "resume_from": "--resume-from",
+    "steps": "--steps",
+    "limit_s": "--probe-limit",
+}
+_WITHIN = ("body.", "run.", "job.", "program.", "resources.", "limits.", "checkpoint.", "probe.")
+"""Parts of a submission whose fields have flags of their own."""
+
+
+def flag_of(field: str) -> str | None:
+    """`--time-limit` for `run_s` and for `limits.run_s`; `--label team` for `labels.team`; None where none sets it."""
+    for part in _WITHIN:
+        field = field.removeprefix(part)
+    if field in _FLAGS:
+        return _FLAGS[field]
+    first, _, rest = field.partition(".")
+    return f"{_FLAGS[first]} {rest.removesuffix('.[key]')}" if first in ("labels", "parameters", "record") else None
+
+
+def with_flag(message: str, field: str) -> str:
+    """`--replicas 0: ...` for `replicas=0: ...`."""
+    flag = flag_of(field)
+    start = f"{field}="
+    if flag is None or not message.startswith(start):
+        return message
+    is_pair = " " in flag
+    return f"{flag}{'=' if is_pair else ' '}{message.removeprefix(start)}"

@@ -7,17 +7,19 @@ import click
 
 from drumline._flags import KeyValue
 from drumline.cli.options import (
+    age,
     anyway_option,
     connect,
     detach_option,
     json_option,
+    json_text,
     logs_option,
+    principal_text,
     retries_of,
     retry_options,
     server_options,
     spread_option,
 )
-from drumline.cli.terminal import age, json_text, principal_text
 from drumline.wording import plain, table
 
 if TYPE_CHECKING:
@@ -112,8 +114,8 @@ def rollback(job: str, version: int, as_json: bool, url: str | None) -> None:
 @server_options
 def run(job: str, url: str | None, as_json: bool, detach: bool, with_logs: bool, **wanted: Any) -> None:
     """Run the current version of JOB, or another one, without its source."""
-    from drumline.cli.parameters import parse_parameters
-    from drumline.cli.watching import follow
+    from drumline.cli.submit import parse_parameters
+    from drumline.cli.watch import follow
 
     with connect(url) as client:
         chosen = client.job(job)

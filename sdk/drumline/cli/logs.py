@@ -10,8 +10,7 @@ import click
 
 from drumline._flags import Moment
 from drumline.cli.exits import DETACHED
-from drumline.cli.options import connect, find_run, json_option, server_options
-from drumline.cli.terminal import inert_json, json_text
+from drumline.cli.options import connect, find_run, inert_json, json_option, json_text, server_options
 from drumline.wording import plain
 
 if TYPE_CHECKING:

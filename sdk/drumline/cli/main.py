@@ -11,33 +11,34 @@ from drumline.cli.exits import DETACHED, OK, USAGE, exit_code, explain
 
 PLUGIN_GROUP = "drumline.commands"
 _OWN = {
-    "submit": "Submit a program and watch its run.",
-    "sweep": "Submit a program once for each point of a parameter sweep.",
-    "plan": "Say what a run would do, and run nothing.",
-    "planned": "Compare a run with its plan.",
-    "ps": "List runs.",
-    "watch": "Watch a run until it ends.",
-    "why": "Say what a run waits for.",
-    "logs": "Print a run's output.",
-    "metrics": "Print every point of a run's metrics.",
-    "media": "List and save what a run logged beside numbers.",
-    "stacks": "Say where each process of a run stands.",
-    "ledger": "Say where the time of a run went, or of many.",
-    "profiles": "List and save the traced steps of a run.",
-    "arrivals": "Say which member of a gang the others wait for.",
-    "checkpoints": "List the checkpoints of a run.",
-    "cancel": "Stop a run.",
-    "mark": "Label, note, star or archive runs.",
-    "delete": "Delete runs that have ended, for good.",
-    "retention": "Show or change how long ended runs are kept.",
-    "rerun": "Run an old run again.",
-    "jobs": "List jobs; compare, roll back and run their versions.",
-    "batches": "List batches; show and cancel one, and what came of it.",
-    "hosts": "List, drain and release the machines with a worker.",
-    "webhooks": "List, make, change, test and delete addresses that alerts of runs are posted to.",
-    "open": "Open the dashboard in a browser.",
-    "version": "Print the versions of client and server.",
+    "submit": ("submit", "Submit a program and watch its run."),
+    "sweep": ("batches", "Submit a program once for each point of a parameter sweep."),
+    "plan": ("submit", "Say what a run would do, and run nothing."),
+    "planned": ("details", "Compare a run with its plan."),
+    "ps": ("ps", "List runs."),
+    "watch": ("watch", "Watch a run until it ends."),
+    "why": ("details", "Say what a run waits for."),
+    "logs": ("logs", "Print a run's output."),
+    "metrics": ("recorded", "Print every point of a run's metrics."),
+    "media": ("recorded", "List and save what a run logged beside numbers."),
+    "stacks": ("details", "Say where each process of a run stands."),
+    "ledger": ("details", "Say where the time of a run went, or of many."),
+    "profiles": ("recorded", "List and save the traced steps of a run."),
+    "arrivals": ("details", "Say which member of a gang the others wait for."),
+    "checkpoints": ("details", "List the checkpoints of a run."),
+    "cancel": ("runs", "Stop a run."),
+    "mark": ("runs", "Label, note, star or archive runs."),
+    "delete": ("runs", "Delete runs that have ended, for good."),
+    "retention": ("runs", "Show or change how long ended runs are kept."),
+    "rerun": ("runs", "Run an old run again."),
+    "jobs": ("jobs", "List jobs; compare, roll back and run their versions."),
+    "batches": ("batches", "List batches; show and cancel one, and what came of it."),
+    "hosts": ("hosts", "List, drain and release the machines with a worker."),
+    "webhooks": ("webhooks", "List, make, change, test and delete addresses that alerts of runs are posted to."),
+    "open": ("server", "Open the dashboard in a browser."),
+    "version": ("server", "Print the versions of client and server."),
 }
+"""The module of `drumline.cli` that has the command, and what it does."""
 _PLUGINS = {
     "up": ("all", "Start everything on this machine."),
     "server": ("server", "Run a server."),
@@ -47,7 +48,7 @@ _PLUGINS = {
 
 
 class LazyGroup(click.Group):
-    """Commands are modules of `drumline.cli` and entry points of other packages, imported when they are run."""
+    """Commands of modules of `drumline.cli`, and entry points of other packages, imported when they are run."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Every name, loaded or not."""
@@ -57,7 +58,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Imports the command of that name; one whose extra is missing explains itself when it is run."""
         if cmd_name in _OWN:
-            module = import_module(f"drumline.cli.{cmd_name}")
+            name, _ = _OWN[cmd_name]
+            module = import_module(f"drumline.cli.{name}")
             command: click.Command = getattr(module, cmd_name.replace("open", "open_"))
             return command
         for entry in entry_points(group=PLUGIN_GROUP, name=cmd_name):
@@ -72,7 +74,8 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands, written without loading any."""
-        rows = [(name, _OWN.get(name) or _PLUGINS.get(name, ("", ""))[1]) for name in self.list_commands(ctx)]
+        helps = {**_OWN, **_PLUGINS}
+        rows = [(name, helps.get(name, ("", ""))[1]) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 

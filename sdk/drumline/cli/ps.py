@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from drumline._flags import KeyValue
-from drumline.cli.options import connect, json_option, server_options
-from drumline.cli.terminal import age, json_text, principal_text
+from drumline.cli.options import age, connect, json_option, json_text, principal_text, server_options
 from drumline.wording import rate_text, table
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from drumline.cli.options import connect, json_option, server_options
-from drumline.cli.terminal import age, json_text
+from drumline.cli.options import age, connect, json_option, json_text, server_options
 from drumline.wording import plain, table
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 from click.testing import CliRunner
 
 from drumline import Client, Run
-from drumline.cli.media import media
+from drumline.cli.recorded import media
 from drumline.contracts.reasons import EndReason
 from drumline_server.telemetry.logs import list_gaps
 from support.worker_process import WorkerProcess

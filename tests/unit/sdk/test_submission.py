@@ -8,10 +8,8 @@ import click
 import pytest
 
 from drumline import Client
-from drumline.cli.plan import plan
-from drumline.cli.submission import arguments, submission_options
-from drumline.cli.submit import submit
-from drumline.cli.sweep import sweep
+from drumline.cli.batches import sweep
+from drumline.cli.submit import arguments, plan, submission_options, submit
 from drumline.contracts.spec import MirroredSpec, RecordSpec, Retries
 from drumline.errors import OptionError, ParameterError, ServerUnreachableError
 from drumline.program import PackedProgram

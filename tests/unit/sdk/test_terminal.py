@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline.cli.terminal import age
+from drumline.cli.options import age
 from drumline.progress import LineProgress, open_progress
 from drumline.wording import duration, plain, size_text, table
 

@@ -1,0 +1,171 @@
+"""What a run recorded, listed and saved: `drumline metrics`, `media` and `profiles`."""
+
+import csv
+import io
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from drumline.cli.options import connect, find_run, json_option, json_text, server_options
+from drumline.wording import table
+
+if TYPE_CHECKING:
+    from drumline import Run
+    from drumline.resources.media import LoggedValue
+    from drumline.resources.profiles import StepProfile
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--format", "form", type=click.Choice(["csv", "parquet", "arrow"]), default="csv", show_default=True)
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file [default: stdout]."
+)
+@click.option("--attempt", help="Of this attempt [default: what counts of all].")
+@server_options
+def metrics(
+    *, run_id: str, names: tuple[str, ...], form: str, output: Path | None, attempt: str | None, url: str | None
+) -> None:
+    """Print every point of a run's metrics, or of those named: a row each."""
+    if output is None and form != "csv" and sys.stdout.isatty():
+        raise click.UsageError(f"{form} is no text; name a file with -o, or send the output to one.")
+    with connect(url) as client:
+        run = find_run(client, run_id)
+        if output is None:
+            run.save_metrics(sys.stdout.buffer, *names, form=form, attempt=attempt)
+        else:
+            with output.open("wb") as target:
+                run.save_metrics(target, *names, form=form, attempt=attempt)
+
+
+_MEDIA_HEADINGS = ("NAME", "KIND", "VALUES", "FIRST STEP", "LAST STEP")
+_ENDINGS = {"image": "png", "text": "txt", "table": "csv", "histogram": "json"}
+_NO_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--name", help="Only what was logged under this name.")
+@click.option("--step", type=click.IntRange(min=0), help="Save only the values of this step.")
+@click.option(
+    "--save",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Save each value: images as PNG, tables as CSV, texts, histograms as JSON.",
+)
+@json_option
+@server_options
+def media(
+    run_id: str, *, name: str | None, step: int | None, save: Path | None, as_json: bool, url: str | None
+) -> None:
+    """List what RUN logged beside numbers: images, histograms, tables and texts, by name with their steps."""
+    with connect(url) as client:
+        run = find_run(client, run_id)
+        found = [series for series in run.media() if name is None or series.name == name]
+        if as_json:
+            click.echo(json_text(found))
+        elif found:
+            rows = ((one.name, one.kind, str(one.values), str(one.first_step), str(one.last_step)) for one in found)
+            click.echo(table(_MEDIA_HEADINGS, list(rows)))
+        else:
+            what = "nothing beside numbers" if name is None else f"nothing beside numbers under {name!r}"
+            click.echo(f"the run logged {what}; run.log takes drumline.Image, Histogram, Table and Text", err=True)
+        if save is not None and found:
+            values = (value for one in found for value in run.media().values(one.name, one.kind))
+            _save_media((value for value in values if step in (None, value.step)), save, run)
+
+
+def _save_media(values: Iterable["LoggedValue"], directory: Path, run: "Run") -> None:
+    """Each value in a file of its own; several of one name and step are numbered."""
+    directory.mkdir(parents=True, exist_ok=True)
+    taken: set[str] = set()
+    for value in values:
+        # A name of a program's own is no path: what a file system or a shell might act on is left out.
+        stem = f"{_NO_FILE_NAME.sub('_', value.name)[:100].lstrip('.') or '_'}-{value.step:08d}"
+        number = next(n for n in range(1, len(taken) + 2) if f"{stem}-{n}.{_ENDINGS[value.kind]}" not in taken)
+        file = f"{stem}-{number}.{_ENDINGS[value.kind]}"
+        taken.add(file)
+        (directory / file).write_bytes(_content(value))
+    click.echo(f"saved {len(taken)} {'file' if len(taken) == 1 else 'files'} of {run.id} in {directory}", err=True)
+
+
+def _content(value: "LoggedValue") -> bytes:
+    if value.kind == "image":
+        return value.png
+    if value.kind == "text":
+        return value.text.encode()
+    if value.kind == "histogram":
+        return f"{json_text(value.histogram)}\n".encode()
+    text = io.StringIO()
+    csv.writer(text).writerows([[_cell(name) for name in value.columns], *([*map(_cell, row)] for row in value.rows)])
+    return text.getvalue().encode()
+
+
+def _cell(value: object) -> object:
+    """As the server's own CSV: text that a spreadsheet would take for a formula is told from one by an apostrophe."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" and value else value
+
+
+_OPENS = (
+    "To look at one, unpack it: `tensorboard --logdir DIR` (with xprof installed) opens the directory, "
+    "https://ui.perfetto.dev the .trace.json.gz in it."
+)
+_PROFILE_HEADINGS = ("STEP", "RANK", "DEVICES", "SPAN", "COMPUTING", "IN COLLECTIVES", "IDLE", "FILE")
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--step", type=click.IntRange(min=0), help="Only those of this step.")
+@click.option(
+    "--save",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Save what jax.profiler wrote: a zip of each.",
+)
+@json_option
+@server_options
+def profiles(run_id: str, step: int | None, save: Path | None, as_json: bool, url: str | None) -> None:
+    """List the steps of RUN that were traced, newest first: what devices did in them, mean over those of a process.
+
+    `--record profile_every=N` of `submit` traces the last of every N calls of strategy.run.
+    """
+    with connect(url) as client:
+        run = find_run(client, run_id)
+        found = [one for one in run.profiles() if step is None or one.step == step]
+        if as_json:
+            click.echo(json_text([one.details for one in found]))
+        elif found:
+            click.echo(table(_PROFILE_HEADINGS, [_row(one) for one in found]))
+        else:
+            which = "no step was traced" if step is None else f"step {step} was not traced"
+            click.echo(f"{which}; --record profile_every=N of submit traces the last of every N calls", err=True)
+        if save is not None and found:
+            _save_profile(found, save)
+
+
+def _save_profile(found: list["StepProfile"], directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    kept = [one for one in found if one.details.file_left_out is None]
+    for one in kept:
+        one.save(directory / one.file_name)
+        click.echo(f"saved {directory / one.file_name}", err=True)
+    if kept:
+        click.echo(_OPENS, err=True)
+
+
+def _row(one: "StepProfile") -> tuple[str, ...]:
+    from drumline.resources.profiles import FILES_LEFT_OUT, UNMEASURED
+
+    details = one.details
+    reason = details.file_left_out
+    file = f"{details.file_bytes / 1024:.1f} KiB" if reason is None else FILES_LEFT_OUT[reason]
+    where = (str(one.step), str(one.rank), str(details.devices))
+    if details.unmeasured is not None:
+        return (*where, UNMEASURED[details.unmeasured], "-", "-", "-", file)
+    spent = (details.span_ns, details.computing_ns, details.collective_ns, details.idle_ns)
+    return (*where, *(f"{(each or 0) / 1e6:.3g} ms" for each in spent), file)
