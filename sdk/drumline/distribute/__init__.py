@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import drumline.distribute._requires  # noqa: F401 - first: it names the extra that is missing
 from drumline.distribute import cluster_resolver, contrib, errors, observe, tpu, v1
-from drumline.distribute.base.devices import set_cpu_devices
 from drumline.distribute.base.enums import ReduceOp, VariableAggregation, VariableSynchronization
+from drumline.distribute.base.runtime import set_cpu_devices
 from drumline.distribute.checkpoint import Checkpoints
 from drumline.distribute.cluster import ClusterSpec, Gang, initialize
 from drumline.distribute.combine.communication import CommunicationImplementation, CommunicationOptions

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import jax
 
 from drumline.distribute import v1
-from drumline.distribute.base.devices import DeviceLike, all_devices
+from drumline.distribute.base.runtime import DeviceLike, all_devices
 from drumline.distribute.cluster import ClusterSpec, Gang
 from drumline.distribute.cluster.gang import gang_of_tasks
 from drumline.distribute.combine.cross_device_ops import CrossDeviceOps

@@ -11,8 +11,7 @@ import pytest
 import drumline.distribute as dist
 from drumline.distribute import observe
 from drumline.distribute.observe.observation import on_first_use
-from drumline.distribute.observe.sampling import LARGE_EVERY, LEAST_S, MOST_SHARE, PAIRS, Sampling
-from drumline.distribute.observe.summaries import summarize_reduction
+from drumline.distribute.observe.summaries import LARGE_EVERY, LEAST_S, MOST_SHARE, PAIRS, Sampling, summarize_reduction
 from drumline.distribute.tracing.instrumentation import summary_words
 
 

@@ -83,7 +83,7 @@ class Tally:
 
 
 def _boottime() -> float:
-    """As `host.clock` has it, in a fifth of the time: a step asks thrice."""
+    """As `host.system` has it, in a fifth of the time: a step asks thrice."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from drumline.distribute.base.devices import resolve_device
 from drumline.distribute.base.enums import ReduceOp
-from drumline.distribute.combine import reduction, rules
+from drumline.distribute.base.runtime import check_host_array, own_copy, put, resolve_device
+from drumline.distribute.combine import reduction
 from drumline.distribute.combine.communication import CommunicationOptions, packs_by_bytes
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError, UnsupportedError
 from drumline.distribute.values.indexed_slices import IndexedSlices, is_slices
@@ -31,7 +31,6 @@ from drumline.distribute.values.per_replica import (
     PerReplicaSlices,
     join_slices,
 )
-from drumline.distribute.values.placement import check_host_array, own_copy, put
 from drumline.distribute.values.stacked import reshard
 
 Devices = tuple[jax.Device, ...]
@@ -89,7 +88,7 @@ class CrossDeviceOps:
             elif any(map(is_slices, components)):
                 rows = PerReplica.from_components(components)
                 results[index] = spread(
-                    rules.reduce(DestinationCombiner(self, devices, len(components)), op, rows), devices
+                    reduction.reduce(DestinationCombiner(self, devices, len(components)), op, rows), devices
                 )
             else:
                 _check_alike(op, components)
@@ -278,7 +277,7 @@ def is_over_processes(value: Any) -> bool:
 def _reduce_over_processes(op: ReduceOp, value: Any, devices: Devices) -> Any:
     value = join_slices(value)
     if isinstance(value, PerReplica):
-        value = rules.reduce(ProgramCombiner(value.num_replicas), op, value)
+        value = reduction.reduce(ProgramCombiner(value.num_replicas), op, value)
     else:
         value = value.value if isinstance(value, Mirrored) else value
     if is_slices(value):

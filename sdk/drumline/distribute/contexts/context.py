@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 from jax.extend.core import get_opaque_trace_state
 
-from drumline.distribute.base.trace_state import is_tracing, state_outside_traces
+from drumline.distribute.base.runtime import is_tracing, state_outside_traces
 from drumline.distribute.contexts.step_trace import StepTrace
 from drumline.distribute.errors import ContextError
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from drumline.distribute.combine.aggregate import aggregate_p
+from drumline.distribute.combine.primitives import aggregate_p
 from drumline.distribute.errors import InvalidValueError
 from drumline.distribute.executors.refs import without_plain_refs
 from drumline.distribute.tracing import jaxprs

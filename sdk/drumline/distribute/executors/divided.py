@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
-from drumline.distribute.combine.aggregate import aggregate_p
+from drumline.distribute.combine.primitives import aggregate_p
 from drumline.distribute.errors import InvalidValueError
 from drumline.distribute.tracing import jaxprs
 

@@ -9,9 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from drumline.distribute.base.runtime import put
 from drumline.distribute.combine.cross_device_ops import CrossDeviceOps
-from drumline.distribute.combine.quotient import exact_quotient
-from drumline.distribute.values.placement import put
+from drumline.distribute.combine.primitives import exact_quotient
 
 _SUMS = frozenset({"psum", "psum_invariant", "replica_aggregate"})
 

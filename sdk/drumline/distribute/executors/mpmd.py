@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 
+from drumline.distribute.base.runtime import copy_if_host
 from drumline.distribute.combine.cross_device_ops import CrossDeviceOps
 from drumline.distribute.errors import CollectiveError, CollectiveShapeError
 from drumline.distribute.executors.agreement import refuse_disagreement
@@ -30,7 +31,6 @@ from drumline.distribute.tracing.step import TracedStep, unflattener
 from drumline.distribute.tracing.uniformity import mark_uniform
 from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.per_replica import PerReplica
-from drumline.distribute.values.placement import copy_if_host
 
 
 class MpmdStep:

@@ -7,9 +7,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from drumline.distribute.base.runtime import put
 from drumline.distribute.executors.spmd import SpmdStep
 from drumline.distribute.values.per_replica import REPLICA_AXIS
-from drumline.distribute.values.placement import put
 
 
 class PmapStep(SpmdStep):

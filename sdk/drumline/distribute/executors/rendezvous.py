@@ -10,13 +10,13 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from drumline.distribute.combine.component_gather import (
+from drumline.distribute.combine.cross_device_ops import CrossDeviceOps
+from drumline.distribute.combine.primitives import (
     exchange_components,
     gather_components_p,
     return_gradients_p,
     sum_gradients,
 )
-from drumline.distribute.combine.cross_device_ops import CrossDeviceOps
 from drumline.distribute.errors import CollectiveError, CollectiveShapeError
 from drumline.distribute.executors.host_collectives import run_collective
 from drumline.distribute.observe import MAX_FREQUENT_ELEMENTS

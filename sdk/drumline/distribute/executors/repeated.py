@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from drumline.distribute.executors.observed_variants import WatchState
+from drumline.distribute.executors.observed import WatchState
 from drumline.distribute.executors.spmd import SpmdStep
 from drumline.distribute.observe import ProgramMemory
 from drumline.distribute.observe.observation import Observation

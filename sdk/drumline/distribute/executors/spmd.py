@@ -15,12 +15,11 @@ import jax.numpy as jnp
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
+from drumline.distribute.base.runtime import refuse_deleted
 from drumline.distribute.errors import InvalidValueError
-from drumline.distribute.executors.compared import ComparedArguments
-from drumline.distribute.executors.counted import CountedCost
 from drumline.distribute.executors.divided import dividable, refuse_unequal_branches, whole_where_paths_differ
-from drumline.distribute.executors.given import GivenArgument, are_shared, find_token
-from drumline.distribute.executors.observed_variants import ObservedVariants, Wanted, WatchState
+from drumline.distribute.executors.donation import GivenArgument, are_shared, find_token
+from drumline.distribute.executors.observed import ComparedArguments, CountedCost, ObservedVariants, Wanted, WatchState
 from drumline.distribute.executors.same_program import require_same_program
 from drumline.distribute.observe import ProgramMemory
 from drumline.distribute.observe.observation import Observation
@@ -31,7 +30,6 @@ from drumline.distribute.tracing.known_trees import picker
 from drumline.distribute.tracing.step import TracedStep, unflattener
 from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.per_replica import REPLICA_AXIS, PerReplica
-from drumline.distribute.values.placement import refuse_deleted
 from drumline.distribute.values.true_rows import equal_rows, true_rows
 
 #: Leaves of a result that are arrays which the program puts out.

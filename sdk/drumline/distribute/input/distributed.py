@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import jax
 
-from drumline.distribute.base.trace_state import is_abstract, x64_enabled
+from drumline.distribute.base.runtime import is_abstract, x64_enabled
 from drumline.distribute.contexts.context import in_replica_context, refuse_in_traced_function
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError, UnsupportedError
 from drumline.distribute.input.context import InputContext

@@ -14,7 +14,7 @@ from typing import Any
 import grain
 import jax
 
-from drumline.distribute.base.trace_state import read_trace_settings, under_settings
+from drumline.distribute.base.runtime import read_trace_settings, under_settings
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError
 from drumline.distribute.input.streams import State
 

@@ -9,11 +9,10 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
-from drumline.distribute.base.trace_state import is_abstract
+from drumline.distribute.base.runtime import check_host_array, is_abstract
 from drumline.distribute.cluster.exchange import Exchange
 from drumline.distribute.input.steps import CutBatch, OwnPieces, Step
 from drumline.distribute.values.per_replica import PerReplica
-from drumline.distribute.values.placement import check_host_array
 
 Leaf: TypeAlias = "np.ndarray[Any, Any]"
 

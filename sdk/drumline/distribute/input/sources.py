@@ -12,7 +12,7 @@ import grain
 import jax
 import numpy as np
 
-from drumline.distribute.base.trace_state import is_abstract
+from drumline.distribute.base.runtime import is_abstract
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError
 from drumline.distribute.input import spec as specs
 from drumline.distribute.input.ops import INFINITE, UNKNOWN, Grain, first_element

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import jax
 
-from drumline.distribute.observe.sampling import Sampling as Sampling
 from drumline.distribute.observe.summaries import MAX_LISTED_ELEMENTS as MAX_LISTED_ELEMENTS
 from drumline.distribute.observe.summaries import ArrayStrip as ArrayStrip
 from drumline.distribute.observe.summaries import ArraySummary as ArraySummary
+from drumline.distribute.observe.summaries import Sampling as Sampling
 from drumline.distribute.observe.summaries import SummaryOnDevice as SummaryOnDevice
 from drumline.distribute.observe.summaries import summarize as summarize
 

@@ -38,7 +38,7 @@ from drumline.distribute.observe import (
     summarize,
 )
 from drumline.distribute.observe.non_finite import Watched, WatchedResult, WatchedStep
-from drumline.distribute.observe.sampling import LargeSampling
+from drumline.distribute.observe.summaries import LargeSampling
 from drumline.distribute.observe.traced import TraceObserver
 from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.indexed_slices import IndexedSlices

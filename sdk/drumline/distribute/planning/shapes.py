@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 
-from drumline.distribute.base.trace_state import run_abstractly
+from drumline.distribute.base.runtime import run_abstractly
 from drumline.distribute.errors import NotPlannableError
 from drumline.distribute.planning.unread_numbers import Unread
 

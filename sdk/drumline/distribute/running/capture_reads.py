@@ -1,20 +1,87 @@
-"""How captured values are read: each read takes from the values before it and adds what it finds.
+"""What a function captures, as it is recorded: how captured values are read, and what of each is compared.
 
-A read raises where it can't, or where what it reads has another structure than when it was recorded.
+The values form a list: first the roots (the function and what its arguments hold that is part of the program), then
+what each read takes from values before it. A read raises where it can't, or where what it reads has another structure
+than when it was recorded.
 """
 
 from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from operator import attrgetter, itemgetter
-from typing import Any
+from operator import attrgetter, itemgetter, length_hint
+from typing import Any, NamedTuple, cast
 
-from drumline.distribute.running.captures import ChangedError, Read
+from drumline.distribute.running.captured_values import describe
 from drumline.distribute.running.code_uses import Use
+
+#: Takes values from those read so far and adds them; raises where the structure is another.
+Read = Callable[[list[Any]], None]
+#: Paths whose rebinding by traces is ignored from this many on: counters that the step itself keeps.
+IGNORED_FROM = 2
+#: Follows the names of values that were found under a name met before. It can be another one each time.
+REPEATED = " #"
+
+
+class ChangedError(Exception):
+    """A container or namespace has another structure than when it was recorded."""
+
+
+@dataclass(slots=True)
+class Position:
+    """One captured value: where it was found, what of it is compared, and whether only identity can tell."""
+
+    path: str
+    content_of: Callable[[Any], Hashable]
+    content: Hashable
+    shown: str
+    is_opaque: bool = False
+    same_as: int | None = None
+    """The position that holds this very object too, and where its content is compared."""
+
+
+@dataclass(slots=True)
+class Effects:
+    """What traces of a code change themselves, which is no change of the program: logs, memos and counters.
+
+    ``grown``: containers that a trace added to, with their size before it. ``rebound``: how often traces changed a
+    value.
+    """
+
+    grown: dict[str, int] = field(default_factory=dict)
+    rebound: dict[str, int] = field(default_factory=dict)
+
+    def note(self, before: Sequence[Position], after: Sequence[Position]) -> bool:
+        """Learns from what was captured before and after a trace; True if there was anything to learn."""
+        then = {position.path: position for position in before}
+        is_changed = False
+        for now in after:
+            old = then.get(now.path)
+            if old is None or old.content == now.content or REPEATED in now.path:
+                continue
+            is_changed = True
+            size = _size_before_growth(old, now)
+            if size is not None:
+                self.grown.setdefault(now.path, size)
+            else:
+                self.rebound[now.path] = self.rebound.get(now.path, 0) + 1
+        return is_changed
+
+    def is_ignored(self, path: str) -> bool:
+        """Tells a value that every trace changes."""
+        return self.rebound.get(path, 0) >= IGNORED_FROM
+
+
+class Recorded(NamedTuple):
+    """The captured values of one state of a function: the first are the roots."""
+
+    values: list[Any]
+    positions: list[Position]
+    reads: list[Read]
+    roots: int
 
 
 @dataclass(slots=True)
@@ -133,3 +200,32 @@ def is_empty(cell: types.CellType) -> bool:
     except ValueError:
         return True
     return False
+
+
+def type_and_size(value: Any) -> Hashable:
+    """What is compared of a container itself; its items are positions of their own."""
+    # a dataset without an end has no len
+    return (type(value), length_hint(value) if hasattr(type(value), "__len__") else 0)
+
+
+def type_only(value: Any) -> Hashable:
+    """What is compared of a container that the trace itself adds to."""
+    return (type(value),)
+
+
+def no_content(_: Any) -> Hashable:
+    """What is compared of a value that every trace changes."""
+    return None
+
+
+def position_of(path: str, content_of: Callable[[Any], Hashable], value: Any, *, is_opaque: bool = False) -> Position:
+    """A position that holds ``value`` now."""
+    return Position(path, content_of, content_of(value), describe(value), is_opaque)
+
+
+def _size_before_growth(old: Position, new: Position) -> int | None:
+    if old.content_of is not type_and_size or new.content_of is not type_and_size:
+        return None
+    old_type, old_size = cast(tuple[type, int], old.content)
+    new_type, new_size = cast(tuple[type, int], new.content)
+    return old_size if old_type is new_type and old_size < new_size else None

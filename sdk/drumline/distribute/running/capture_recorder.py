@@ -12,13 +12,13 @@ from typing import Any
 
 from drumline.distribute.running import capture_reads as reads
 from drumline.distribute.running import captured_values as values_of
-from drumline.distribute.running.capture_reads import Names
-from drumline.distribute.running.captures import (
+from drumline.distribute.running.capture_reads import (
     REPEATED,
-    Captures,
     Effects,
+    Names,
     Position,
     Read,
+    Recorded,
     no_content,
     position_of,
     type_and_size,
@@ -47,7 +47,7 @@ class _Context:
     is_library_name: bool = False
 
 
-def record(roots: Sequence[Any], effects: Effects) -> Captures:
+def record(roots: Sequence[Any], effects: Effects) -> Recorded:
     """What ``roots``, a function first, capture now."""
     return _Recorder(roots, effects).run()
 
@@ -68,7 +68,7 @@ class _Recorder:
         self._wholes: set[int] = set()
         self._attributes: dict[tuple[int, str], int] = {}
 
-    def run(self) -> Captures:
+    def run(self) -> Recorded:
         for number, root in enumerate(self._roots):
             is_called = number == 0 and not isinstance(root, type) and values_of.has_attributes(root)
             use = Use(attributes={"__call__": _WHOLE}) if is_called else _WHOLE
@@ -82,7 +82,7 @@ class _Recorder:
                 self._read_names(names)
         positions = [position for position in self._positions if position is not None]
         assert len(positions) == len(self._values)
-        return Captures(self._values, positions, self._reads, len(self._roots), self._effects)
+        return Recorded(self._values, positions, self._reads, len(self._roots))
 
     # adding values
 

@@ -1,4 +1,7 @@
-"""Keeps compiled steps per state of a function and argument signature, boundedly, and forgets what can't be called."""
+"""Keeps compiled steps per state of what a function captures and argument signature, boundedly.
+
+Steps that can't be called any more are forgotten.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,24 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from drumline.distribute.base.call_site import caller_stacklevel
 from drumline.distribute.errors import RetraceWarning
 from drumline.distribute.observe import DispatchedProgram
+from drumline.distribute.running.capture_reads import (
+    REPEATED,
+    Effects,
+    Position,
+    Recorded,
+    no_content,
+    type_and_size,
+    type_only,
+)
 from drumline.distribute.running.capture_recorder import record
-from drumline.distribute.running.captured_values import member_of
-from drumline.distribute.running.captures import Captures, Effects
+from drumline.distribute.running.captured_values import array_content, function_content, member_of
 from drumline.distribute.tracing.step import TracedStep
 
 #: Compiled steps kept per strategy; the least recently used one goes first. Bounded, as each holds
@@ -27,6 +40,143 @@ MAX_STEPS = 64
 MAX_TRACES_OF_SAME_CODE = 3
 #: Signatures whose traces are counted at most; then counting starts over, so that new shapes in each step leak nothing.
 MAX_COUNTED = 1024
+#: Differences named in a message.
+MAX_NAMED = 3
+_DEAD = object()
+_bytes_of = np.ndarray.tobytes
+
+
+class Captures:
+    """The captured values of one state of a function, and whether a function captures the same now.
+
+    Most calls find the very same objects: comparing their ids is enough.
+    """
+
+    def __init__(self, recorded: Recorded, effects: Effects) -> None:
+        values, positions, reads, roots = recorded
+        self.positions = positions
+        self.is_opaque = any(position.is_opaque for position in positions)
+        self._reads = reads
+        self._roots = roots
+        self._effects = effects
+        #: Place, bytes, shape and dtype of the NumPy arrays that are compared by content.
+        self._arrays: list[tuple[int, bytes, Any, Any]] = []
+        for index, position in enumerate(positions):
+            if position.content_of is array_content:
+                dtype, shape, content = cast(tuple[Any, Any, bytes], position.content)
+                self._arrays.append((index, content, shape, dtype))
+        self._root_positions = positions[:roots]
+        #: Code and globals of the first root, where that is a function.
+        self._function = (
+            cast(tuple[Any, int], positions[0].content) if positions[0].content_of is function_content else None
+        )
+        self._ids = [*map(id, values[roots:])]
+        self._kept: list[Any] = [None] * len(self._ids)
+        self._on_death: Callable[[], None] = lambda: None
+        for index, value in enumerate(values[roots:]):
+            self._keep(index, value)
+
+    def watch(self, on_death: Callable[[], None]) -> None:
+        """Sets what to do when an object that is compared by identity dies: the same can't be captured again."""
+        self._on_death = on_death
+
+    def are_in(self, roots: Sequence[Any]) -> bool:
+        """Tells whether ``roots`` capture the same values."""
+        if len(roots) != self._roots:
+            return False
+        values = [*roots]
+        try:
+            if not self._are_roots(roots):
+                return False
+            for read in self._reads:
+                read(values)
+            ids = [*map(id, values[self._roots :])]
+            if ids != self._ids and not self._is_same_but_for_ids(values, ids):
+                return False
+            return not self._arrays or self._are_arrays(values)
+        except Exception:  # noqa: BLE001  # goes through the user's objects, and what was an array may be a float now
+            return False
+
+    def _are_roots(self, roots: Sequence[Any]) -> bool:
+        function = self._function
+        if function is not None and len(roots) == 1:  # as in most calls
+            return bool(roots[0].__code__ == function[0] and id(roots[0].__globals__) == function[1])
+        return all(
+            position.content_of(root) == position.content
+            for root, position in zip(roots, self._root_positions, strict=True)
+        )
+
+    def _are_arrays(self, values: list[Any]) -> bool:
+        """What array_content compares, written out: where there are arrays, this is most of a call's cost."""
+        for index, content, shape, dtype in self._arrays:
+            array = values[index]
+            if _bytes_of(array) != content or array.shape != shape:
+                return False
+            if array.dtype is not dtype and array.dtype != dtype:
+                return False
+        return True
+
+    def differences(self, other: Captures) -> list[str]:
+        """What ``other`` has changed, as "name: old -> new"."""
+        mine = {position.path: position for position in self.positions if REPEATED not in position.path}
+        found = []
+        for new in other.positions:
+            old = mine.get(new.path)
+            if old is None or old.content == new.content or self._effects.is_ignored(new.path):
+                continue
+            is_told = old.shown != new.shown
+            found.append(f"{new.path}: {old.shown} -> {new.shown}" if is_told else f"a new object for {new.path}")
+        return found[:MAX_NAMED]
+
+    def opaque_parts(self) -> list[str]:
+        """What can't be compared, as "name (what it is)"."""
+        return [f"{position.path} ({position.shown})" for position in self.positions if position.is_opaque]
+
+    def _is_same_but_for_ids(self, values: list[Any], ids: list[int]) -> bool:
+        changed = [i for i, (now, then) in enumerate(zip(ids, self._ids, strict=True)) if now != then]
+        for index in changed:
+            if not self._is_same(self.positions[index + self._roots], values[index + self._roots], values):
+                return False
+        for index in changed:
+            self._ids[index] = ids[index]
+            self._keep(index, values[index + self._roots])
+        return True
+
+    def _is_same(self, position: Position, value: Any, values: list[Any]) -> bool:
+        if position.same_as is not None:
+            return value is values[position.same_as]
+        return position.content_of(value) == position.content or self._effects.is_ignored(position.path)
+
+    def _keep(self, index: int, value: Any) -> None:
+        """Keeps the id from being given to another object unseen: by a weak reference, or by keeping the object.
+
+        A container's id says nothing by itself, its items are compared as well.
+        """
+        content_of = self.positions[index + self._roots].content_of
+        if content_of in (type_and_size, type_only, no_content):  # also of what has a place of its own
+            return
+        try:
+            self._kept[index] = weakref.ref(value, _DeathCallback(self, index, is_final=content_of is id))
+        except TypeError:
+            self._kept[index] = value
+
+
+class _DeathCallback:
+    """What happens when a captured object dies."""
+
+    def __init__(self, captures: Captures, index: int, *, is_final: bool) -> None:
+        self._captures = weakref.ref(captures)
+        self._index = index
+        self._is_final = is_final
+
+    def __call__(self, _: Any) -> None:
+        captures = self._captures()
+        if captures is not None:
+            captures._ids[self._index] = 0
+            if self._is_final:
+                # Its id may be the next object's: nothing is equal to what is kept here.
+                captures.positions[self._index + captures._roots].content = _DEAD
+                captures._on_death()
 
 
 @dataclass(slots=True)
@@ -115,7 +265,7 @@ class StepCache:
     def begin(self, called: Callable[..., Any], roots: Sequence[Any]) -> FunctionState:
         """The state that a function not seen like this before is in, to be traced now."""
         states, origin = self.states_of(roots[0]), origin_of(called)
-        state = FunctionState(origin, record(roots, states.effects))
+        state = FunctionState(origin, Captures(record(roots, states.effects), states.effects))
         same = next((other for other in states.states if other.is_of(origin)), None)
         if same is not None:
             state.made = same.made
@@ -124,9 +274,9 @@ class StepCache:
     def record_trace(self, fn: Callable[..., Any], state: FunctionState, roots: Sequence[Any]) -> None:
         """``fn`` was traced in ``state``: what the trace itself changed is part of the state from now on."""
         states = self.states_of(fn)
-        after = record(roots, states.effects)
-        if states.effects.note(state.captures, after):
-            after = record(roots, states.effects)
+        after = Captures(record(roots, states.effects), states.effects)
+        if states.effects.note(state.captures.positions, after.positions):
+            after = Captures(record(roots, states.effects), states.effects)
         state.captures = after
         after.watch(partial(_forget_state, weakref.ref(state)))
         if state not in states.states:

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from drumline.distribute.base.call_site import caller_stacklevel
-from drumline.distribute.base.trace_state import is_abstract, read_trace_settings
+from drumline.distribute.base.runtime import is_abstract, read_trace_settings
 from drumline.distribute.combine.cross_device_ops import CrossDeviceOps
 from drumline.distribute.contexts.step_trace import ReplicaNumberNeeded
 from drumline.distribute.errors import (
@@ -23,7 +23,9 @@ from drumline.distribute.errors import (
     StateLostError,
     UnsupportedError,
 )
+from drumline.distribute.executors.donation import donated_leaves, refuse_reads
 from drumline.distribute.executors.mpmd import MpmdStep
+from drumline.distribute.executors.observed import call_step
 from drumline.distribute.executors.pmap import PmapStep
 from drumline.distribute.executors.repeated import EachStep, RepeatedSpmdStep
 from drumline.distribute.executors.same_program import require_same_program
@@ -32,11 +34,9 @@ from drumline.distribute.observe import DispatchedProgram
 from drumline.distribute.observe.observation import Observation
 from drumline.distribute.planning.planned_ragged import PlannedRagged, plan_ragged
 from drumline.distribute.planning.planned_step import Planned, PlannedStep, PlannedSteps
-from drumline.distribute.running.donation import donated_leaves, refuse_reads
 from drumline.distribute.running.program_cache import BuiltStep, FunctionState, StepCache
 from drumline.distribute.running.run_options import RunOptions
 from drumline.distribute.running.staleness import refuse_stale
-from drumline.distribute.running.traced_call import call_step
 from drumline.distribute.tracing.arguments import StepArguments, flatten_arguments, repeat_arguments
 from drumline.distribute.tracing.known_trees import KnownTrees
 from drumline.distribute.tracing.program_record import describe_program, describe_step

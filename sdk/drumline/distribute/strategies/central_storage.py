@@ -8,8 +8,8 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding
 
-from drumline.distribute.base.devices import DeviceLike, resolve_device, resolve_devices
 from drumline.distribute.base.enums import VariableAggregation, VariableSynchronization
+from drumline.distribute.base.runtime import DeviceLike, resolve_device, resolve_devices
 from drumline.distribute.combine.cross_device_ops import ReductionToOneDevice
 from drumline.distribute.errors import InvalidValueError
 from drumline.distribute.strategies.experimental_names import NumpyDatasets

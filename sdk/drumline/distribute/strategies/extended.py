@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import jax
 
-from drumline.distribute.base.devices import device_name
 from drumline.distribute.base.enums import ReduceOp
+from drumline.distribute.base.runtime import device_name
 from drumline.distribute.combine.cross_device_ops import CrossDeviceOps, check_pairs, destination_devices, spread
 from drumline.distribute.contexts import context
 from drumline.distribute.contexts.context import StrategyProtocol

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from drumline.distribute.base.devices import DeviceLike, all_devices, resolve_devices
 from drumline.distribute.base.enums import VariableAggregation, VariableSynchronization
+from drumline.distribute.base.runtime import DeviceLike, all_devices, resolve_devices
 from drumline.distribute.combine.cross_device_ops import CrossDeviceOps
 from drumline.distribute.errors import InvalidValueError
 from drumline.distribute.strategies.strategy import Strategy

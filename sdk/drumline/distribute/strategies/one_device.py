@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import jax
 
-from drumline.distribute.base.devices import DeviceLike, resolve_device
+from drumline.distribute.base.runtime import DeviceLike, resolve_device
 from drumline.distribute.contexts import context
 from drumline.distribute.errors import InvalidValueError
 from drumline.distribute.running.run_options import RunOptions

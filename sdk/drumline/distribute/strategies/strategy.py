@@ -10,9 +10,10 @@ import jax
 import numpy as np
 
 from drumline.distribute.base.enums import ReduceOp, VariableAggregation, VariableSynchronization
-from drumline.distribute.combine import reduction, rules
+from drumline.distribute.base.runtime import own_copy
+from drumline.distribute.combine import reduction
+from drumline.distribute.combine.combiners import HostCombiner
 from drumline.distribute.combine.cross_device_ops import CrossDeviceOps, default_cross_device_ops
-from drumline.distribute.combine.outside_steps import HostCombiner
 from drumline.distribute.contexts import context
 from drumline.distribute.errors import ContextError, InvalidTypeError, InvalidValueError, UnsupportedError
 from drumline.distribute.observe import Observer
@@ -27,7 +28,6 @@ from drumline.distribute.tracing.global_mean import warn_of_mean_of_means
 from drumline.distribute.tracing.merge import MergeCombiner, is_merged
 from drumline.distribute.values.indexed_slices import is_slices
 from drumline.distribute.values.per_replica import DistributedValue, Mirrored, PerReplica, check_replicas, join_slices
-from drumline.distribute.values.placement import own_copy
 from drumline.distribute.values.true_rows import without_filling
 from drumline.distribute.variables.owner import VariableOwner
 from drumline.distribute.variables.variable import Variable
@@ -205,13 +205,13 @@ class Strategy(VariableOwner, ExperimentalNames):
     def _reduce_leaf(self, op: ReduceOp, leaf: Any, axis: Any, name: str | None) -> Any:
         leaf = join_slices(leaf.read_for_reduce() if isinstance(leaf, Variable) else leaf)
         if is_merged(leaf):
-            return rules.reduce(MergeCombiner(leaf.trace), op, leaf, axis)
+            return reduction.reduce(MergeCombiner(leaf.trace), op, leaf, axis)
         if isinstance(leaf, PerReplica):
             check_replicas(leaf, self.num_replicas_in_sync)
             leaf = leaf if axis is None else without_filling(self, leaf)
             if op is ReduceOp.MEAN and axis is None:
                 warn_of_mean_of_means(leaf)
-            result = rules.reduce(HostCombiner(self), op, leaf, axis)
+            result = reduction.reduce(HostCombiner(self), op, leaf, axis)
         else:
             leaf = leaf.value if isinstance(leaf, Mirrored) else leaf
             result = self._reduce_plain(op, leaf, axis)
@@ -227,7 +227,7 @@ class Strategy(VariableOwner, ExperimentalNames):
         if axis is None and (replicas == 1 or op is ReduceOp.MEAN):
             return leaf
         if is_slices(leaf) and axis is not None:
-            leaf = rules.to_dense(leaf)
+            leaf = reduction.to_dense(leaf)
         array = leaf if isinstance(leaf, jax.Array) or is_slices(leaf) else np.asarray(leaf)
         reduction.check_reducible(op, array.dtype)
         shown = array if is_slices(array) else reduction.describe(array)
@@ -253,13 +253,13 @@ class Strategy(VariableOwner, ExperimentalNames):
         if is_slices(leaf):
             raise UnsupportedError(f"gather of {leaf!r}, which is not per replica; gather .to_dense()")
         if is_merged(leaf):
-            return rules.gather(MergeCombiner(leaf.trace), leaf, axis)
+            return reduction.gather(MergeCombiner(leaf.trace), leaf, axis)
         if isinstance(leaf, Mirrored):
             leaf = self._join_copies(leaf.values)
         if isinstance(leaf, PerReplica):
             check_replicas(leaf, self.num_replicas_in_sync)
             leaf = without_filling(self, leaf)
-        return rules.gather(HostCombiner(self), leaf, axis) if isinstance(leaf, PerReplica) else leaf
+        return reduction.gather(HostCombiner(self), leaf, axis) if isinstance(leaf, PerReplica) else leaf
 
     def _join_copies(self, copies: Sequence[Any]) -> PerReplica:
         """The copies of this process, one per replica, as a value of all replicas."""

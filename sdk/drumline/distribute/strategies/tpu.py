@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import jax
 
 from drumline.distribute.base.enums import VariableAggregation, VariableSynchronization
-from drumline.distribute.base.trace_state import abstract_devices
+from drumline.distribute.base.runtime import abstract_devices
 from drumline.distribute.cluster import ClusterResolver, TPUClusterResolver
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError
 from drumline.distribute.strategies.mirrored import mirrored_variable_class

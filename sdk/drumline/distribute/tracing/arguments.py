@@ -10,13 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from drumline.distribute.base.trace_state import is_abstract
+from drumline.distribute.base.runtime import check_host_array, is_abstract
 from drumline.distribute.errors import ContextError
 from drumline.distribute.tracing.known_trees import MANY_LEAVES, KnownTree, KnownTrees
 from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.indexed_slices import IndexedSlices, is_slices
 from drumline.distribute.values.per_replica import Mirrored, PerReplica, PerReplicaSlices, check_replicas
-from drumline.distribute.values.placement import check_host_array
 
 #: stacked: [replicas, *shape]; ragged: components; plain: the same on all; static: part of the program.
 LeafKind = Literal["stacked", "ragged", "plain", "static"]

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from drumline.distribute.base.enums import ReduceOp
-from drumline.distribute.combine import reduction, rules
-from drumline.distribute.combine.in_step import InStepCombiner
+from drumline.distribute.combine import reduction
+from drumline.distribute.combine.combiners import InStepCombiner
 from drumline.distribute.contexts import context
 from drumline.distribute.errors import InvalidTypeError
 from drumline.distribute.tracing import merge
@@ -76,12 +76,12 @@ def _all_reduce_leaf(op: ReduceOp, leaf: Any) -> Any:
     if not is_slices(value):
         reduction.check_reducible(op, _dtype(value))
         value = jnp.asarray(value)
-    return rules.reduce(InStepCombiner(trace), op, value)
+    return reduction.reduce(InStepCombiner(trace), op, value)
 
 
 def _all_gather_leaf(leaf: Any, axis: int) -> Any:
     value = getattr(leaf, "value", leaf)
-    return rules.gather(InStepCombiner(context.current_trace()), value, axis, "all_gather")
+    return reduction.gather(InStepCombiner(context.current_trace()), value, axis, "all_gather")
 
 
 def _dtype(value: Any) -> Any:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from drumline.distribute.combine.quotient import quotient_p
+from drumline.distribute.combine.primitives import quotient_p
 from drumline.distribute.observe import MAX_FREQUENT_ELEMENTS, MAX_LISTED_ELEMENTS, SummaryOnDevice
 from drumline.distribute.observe.summaries import bucket_width
 from drumline.distribute.tracing import jaxprs

@@ -13,9 +13,8 @@ from jax import lax
 
 from drumline.distribute.base.enums import ReduceOp
 from drumline.distribute.combine import reduction
-from drumline.distribute.combine.aggregate import require_agreement
-from drumline.distribute.combine.component_gather import gather_components
-from drumline.distribute.combine.in_step import InStepCombiner
+from drumline.distribute.combine.combiners import InStepCombiner
+from drumline.distribute.combine.primitives import gather_components, require_agreement
 from drumline.distribute.contexts import context
 from drumline.distribute.contexts.step_trace import ReplicaNumberNeeded
 from drumline.distribute.errors import ContextError, InvalidValueError

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from drumline.distribute.combine.aggregate import aggregate_p
+from drumline.distribute.combine.primitives import aggregate_p
 from drumline.distribute.observe import CollectiveOperation, DispatchedProgram, StepProgramRecord
 from drumline.distribute.tracing import jaxprs
 from drumline.distribute.tracing.instrumentation import becomes_mean, is_instrumented

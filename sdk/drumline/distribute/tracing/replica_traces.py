@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import jax
 
-from drumline.distribute.base.trace_state import read_trace_settings, under_settings
+from drumline.distribute.base.runtime import read_trace_settings, under_settings
 from drumline.distribute.contexts import context
 from drumline.distribute.errors import CollectiveError
 

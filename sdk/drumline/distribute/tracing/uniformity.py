@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from drumline.distribute.combine.aggregate import aggregate_p
-from drumline.distribute.combine.component_gather import gather_components_p, return_gradients_p
+from drumline.distribute.combine.primitives import aggregate_p, gather_components_p, return_gradients_p
 from drumline.distribute.errors import CollectiveError, InvalidValueError
 from drumline.distribute.tracing import jaxprs
 from drumline.distribute.values.per_replica import REPLICA_AXIS

@@ -1,9 +1,12 @@
-"""The devices a strategy's replicas run on, and arrays that lie on all of them."""
+"""The devices a strategy's replicas run on, arrays that lie on all of them, and how many steps may be under way."""
 
 from __future__ import annotations
 
 import itertools
 import threading
+import time
+import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
@@ -12,16 +15,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
-from drumline.distribute.base.trace_state import is_abstract
+from drumline.distribute.base.runtime import check_host_array, copy_if_host, is_abstract, put
 from drumline.distribute.cluster.exchange import Exchange
 from drumline.distribute.errors import InvalidValueError, UnsupportedError
-from drumline.distribute.values.in_flight import InFlightWindow
 from drumline.distribute.values.per_replica import LOGICAL_AXIS, REPLICA_AXIS, PerReplica
-from drumline.distribute.values.placement import ReplicatedArrays, check_host_array, put
 from drumline.distribute.values.stacked import reshard
 
+#: On CPU, queued collectives of many steps can starve the client's thread pool and abort the process after 40 s.
+CPU_STEPS_IN_FLIGHT = 4
 #: Numbers the groups over several processes: the same in each of them, as all make the same ones in the same order.
 _groups_over_processes = itertools.count()
 
@@ -220,3 +223,72 @@ def prime_factors(number: int) -> list[int]:
         factors.append(factor)
         number //= factor
     return factors
+
+
+class ReplicatedArrays:
+    """Replicates plain arrays over a strategy's devices, once per array: cached by identity while the array lives."""
+
+    def __init__(self, sharding: Sharding, replicate: Callable[[Any], jax.Array]) -> None:
+        self.sharding = sharding
+        self._replicate = replicate
+        self._replicated: dict[int, tuple[weakref.ref[jax.Array], jax.Array]] = {}
+
+    def place_own(self, value: Any) -> Any:
+        """``value`` on every device, for a program that keeps it: no other call gets the same array."""
+        if isinstance(value, jax.Array):
+            return value if is_abstract() or value.sharding == self.sharding else self._replicate(value)
+        return self.place(value)
+
+    def place(self, value: Any) -> Any:
+        """``value`` on every device; host arrays are placed again each time, since they can change in place."""
+        if is_abstract():
+            return value
+        if isinstance(value, jax.Array):
+            if value.sharding == self.sharding:
+                return value
+            key = id(value)  # an array has no hash, and == compares its elements
+            hit = self._replicated.get(key)
+            if hit is not None and hit[0]() is value:
+                return hit[1]
+            placed = self._replicate(value)
+            self._replicated[key] = (weakref.ref(value, lambda _: self._replicated.pop(key, None)), placed)
+            return placed
+        if isinstance(value, (np.ndarray, np.generic)):
+            return self._replicate(copy_if_host(check_host_array(value)))
+        return value  # a Python scalar: jit replicates it by itself and keeps it weakly typed
+
+
+class InFlightWindow:
+    """Waits for the oldest of ``limit`` programs before another is sent; ``limit`` None never waits.
+
+    All strategies on host CPUs share one window, as they share the thread pool.
+    """
+
+    def __init__(self, limit: int | None) -> None:
+        self.limit = limit
+        self._pending: deque[Any] = deque()
+        self._lock = threading.Lock()
+
+    @classmethod
+    def for_devices(cls, devices: tuple[jax.Device, ...]) -> InFlightWindow:
+        """The window a strategy on these devices needs."""
+        needs_limit = len(devices) > 1 and any(device.platform == "cpu" for device in devices)
+        return _cpu_window() if needs_limit else cls(None)
+
+    def admit(self, token: Any) -> int:
+        """Notes a sent step by one of its outputs, one that nobody donates; for how many nanoseconds it waited."""
+        if self.limit is None or is_abstract():
+            return 0
+        with self._lock:
+            self._pending.append(token)
+            oldest = self._pending.popleft() if len(self._pending) > self.limit else None
+        if oldest is None or oldest.is_deleted():
+            return 0
+        began = time.monotonic_ns()
+        oldest.block_until_ready()
+        return time.monotonic_ns() - began
+
+
+@lru_cache(maxsize=1)
+def _cpu_window() -> InFlightWindow:
+    return InFlightWindow(CPU_STEPS_IN_FLIGHT)

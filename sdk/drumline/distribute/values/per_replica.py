@@ -18,12 +18,11 @@ import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding
 
-from drumline.distribute.base.trace_state import is_abstract
+from drumline.distribute.base.runtime import is_abstract, refuse_deleted
 from drumline.distribute.contexts.context import in_replica_context
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError, MissingReplicaError
 from drumline.distribute.values.indexed_slices import IndexedSlices, is_slices
 from drumline.distribute.values.operators import ArrayOperators
-from drumline.distribute.values.placement import refuse_deleted
 from drumline.distribute.values.stacked import concatenate_fn, dense_fn, place_stacked
 
 REPLICA_AXIS = "replica"

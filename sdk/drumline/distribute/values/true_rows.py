@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from drumline.distribute.base.trace_state import is_abstract
+from drumline.distribute.base.runtime import is_abstract
 from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.per_replica import PerReplica
 

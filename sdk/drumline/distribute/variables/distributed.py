@@ -11,9 +11,9 @@ import numpy as np
 from jax import lax
 
 from drumline.distribute.base.enums import ReduceOp, VariableAggregation, VariableSynchronization
-from drumline.distribute.combine import rules
-from drumline.distribute.combine.aggregate import aggregate, require_agreement
-from drumline.distribute.combine.in_step import InStepCombiner
+from drumline.distribute.combine import reduction
+from drumline.distribute.combine.combiners import InStepCombiner
+from drumline.distribute.combine.primitives import aggregate, require_agreement
 from drumline.distribute.combine.scatter import ScatterOp, scatter
 from drumline.distribute.contexts import context
 from drumline.distribute.contexts.step_trace import StepTrace
@@ -92,7 +92,7 @@ class _AggregatedVariable(Variable):
         slices.rows_of(self.shape)  # refuses rows that are none, while they are known
         # The replicas' rows, not an array of the variable's shape: a table has many more than a step touches. A row
         # that several replicas change is changed by each of them, as in TensorFlow.
-        rows = rules.reduce(InStepCombiner(trace), ReduceOp.parse(self.aggregation.name), _detach(slices))
+        rows = reduction.reduce(InStepCombiner(trace), ReduceOp.parse(self.aggregation.name), _detach(slices))
         trace.store(self, scatter(op, trace.load(self), rows))
 
     def _check_kind(self) -> None:

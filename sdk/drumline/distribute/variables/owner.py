@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 import jax
 
 from drumline.distribute.base.enums import ReduceOp, VariableAggregation, VariableSynchronization
-from drumline.distribute.combine import outside_steps
+from drumline.distribute.combine import combiners
 from drumline.distribute.contexts import context
 from drumline.distribute.values.device_group import DeviceGroup
 
@@ -46,7 +46,7 @@ class VariableOwner(DeviceGroup):
 
     def reduce_stacked(self, op: ReduceOp, array: jax.Array, axis: Any = None) -> jax.Array:
         """Reduces [replicas, *shape] on the devices that hold it."""
-        return outside_steps.reduce_stacked(self, op, array, axis)
+        return combiners.reduce_stacked(self, op, array, axis)
 
     def next_variable_name(self) -> str:
         """The name of a variable that was given none."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any, Self
 
 from drumline.distribute.base.enums import ReduceOp
-from drumline.distribute.combine import rules
-from drumline.distribute.combine.in_step import InStepCombiner
+from drumline.distribute.base.runtime import own_copy
+from drumline.distribute.combine import reduction
+from drumline.distribute.combine.combiners import InStepCombiner
 from drumline.distribute.combine.scatter import ScatterOp, scatter
 from drumline.distribute.contexts.step_trace import StepTrace
 from drumline.distribute.errors import InvalidTypeError, UnsupportedError
 from drumline.distribute.values.indexed_slices import IndexedSlices
 from drumline.distribute.values.per_replica import Mirrored, PerReplicaSlices, join_slices
-from drumline.distribute.values.placement import own_copy
 from drumline.distribute.variables.storage import StoredValue
 
 
@@ -76,5 +76,5 @@ def scatter_into_one(variable: StoredValue, trace: StepTrace, op: ScatterOp, sli
             "use scatter_add or scatter_sub, or make it in the strategy's scope"
         )
     slices.rows_of(variable.shape)  # refuses rows that are none, while they are known
-    rows = rules.reduce(InStepCombiner(trace), ReduceOp.SUM, IndexedSlices(slices.values, slices.indices))
+    rows = reduction.reduce(InStepCombiner(trace), ReduceOp.SUM, IndexedSlices(slices.values, slices.indices))
     trace.store(variable, scatter(op, trace.load(variable), rows))

@@ -8,11 +8,10 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from drumline.distribute.base.trace_state import is_abstract
+from drumline.distribute.base.runtime import is_abstract, put
 from drumline.distribute.errors import InvalidValueError
 from drumline.distribute.values.device_group import DeviceGroup
 from drumline.distribute.values.per_replica import copies_of, unstack
-from drumline.distribute.values.placement import put
 from drumline.distribute.variables.owner import VariableOwner
 from drumline.distribute.variables.writes import copy_array, copy_on
 

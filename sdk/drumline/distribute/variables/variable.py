@@ -15,8 +15,9 @@ import numpy as np
 from jax import lax
 
 from drumline.distribute.base.enums import VariableAggregation, VariableSynchronization
+from drumline.distribute.base.runtime import own_copy
 from drumline.distribute.cluster.exchange import digest
-from drumline.distribute.combine.aggregate import aggregate
+from drumline.distribute.combine.primitives import aggregate
 from drumline.distribute.combine.scatter import ScatterOp, scatter
 from drumline.distribute.contexts import context
 from drumline.distribute.contexts.step_trace import StepTrace
@@ -28,7 +29,6 @@ from drumline.distribute.errors import (
 from drumline.distribute.values.indexed_slices import IndexedSlices
 from drumline.distribute.values.operators import ArrayOperators
 from drumline.distribute.values.per_replica import Mirrored, PerReplica, PerReplicaSlices
-from drumline.distribute.values.placement import own_copy
 from drumline.distribute.variables.owner import current_owner
 from drumline.distribute.variables.scatter import ScatterMethods, rows_for_scatter, scatter_into_one
 from drumline.distribute.variables.storage import StoredValue

@@ -10,12 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from drumline.distribute.base.trace_state import is_tracing
+from drumline.distribute.base.runtime import check_host_array, copy_if_host, is_tracing, own_copy, put
 from drumline.distribute.errors import CutOffError, InvalidValueError, VariableScopeError
 from drumline.distribute.values.indexed_slices import IndexedSlices, is_slices
 from drumline.distribute.values.operators import ArrayOperators
 from drumline.distribute.values.per_replica import Mirrored, PerReplica, PerReplicaSlices
-from drumline.distribute.values.placement import check_host_array, copy_if_host, own_copy, put
 
 Update = Callable[[Any, Any], Any]
 
