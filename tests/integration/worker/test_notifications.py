@@ -30,11 +30,9 @@ from drumline.contracts.worker_api import (
 from drumline_server.app.parts import EmbeddedRedis, embedded_redis
 from drumline_server.base.errors import BrokerUnavailableError
 from drumline_server.storage.notifications import Publisher
-from drumline_worker.agent import celery_child
 from drumline_worker.agent import registration as agent_registration
 from drumline_worker.agent.api import Api, MemberKeys
-from drumline_worker.agent.celery_child import CeleryChild
-from drumline_worker.agent.registration import Registration
+from drumline_worker.agent.registration import CeleryChild, Registration
 from support.processes import name_of, wait_until
 from support.worker_process import WorkerProcess, running_worker
 from support.worker_reports import MemberRecord
@@ -241,7 +239,7 @@ def test_a_child_that_ends_again_and_again_is_started_at_most_so_often(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a broker that does not exist the child is refused at once; so is whoever poisons each new child."""
-    monkeypatch.setattr(celery_child, "_RESTART_EVERY_S", 1.0)
+    monkeypatch.setattr(agent_registration, "_RESTART_EVERY_S", 1.0)
     started: list[float] = []
     hopeless: list[str] = []
 

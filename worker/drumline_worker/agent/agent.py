@@ -22,7 +22,6 @@ from drumline.slices import KnownSlice, simulated_hosts
 from drumline_worker.agent import accelerators, host_cache
 from drumline_worker.agent.agent_context import AgentContext, CoordinatorPort, Layout, own_address
 from drumline_worker.agent.api import Api, Backoff, MemberKeys, RefusedError, UnreachableError
-from drumline_worker.agent.celery_child import CeleryChild
 from drumline_worker.agent.host_cache import BundleCache
 from drumline_worker.agent.identity import (
     EmptyTokenError,
@@ -36,7 +35,7 @@ from drumline_worker.agent.identity import (
 from drumline_worker.agent.links import LauncherClient, LaunchError
 from drumline_worker.agent.maintenance import end_strays, find_members, run_maintenance
 from drumline_worker.agent.member_registry import MemberRegistry
-from drumline_worker.agent.registration import Registration, SupersededError
+from drumline_worker.agent.registration import CeleryChild, Registration, SupersededError
 from drumline_worker.agent.reports import Reports
 from drumline_worker.host.messages import DevicesListed
 from drumline_worker.host.rundir import StartOrder
