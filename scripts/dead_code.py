@@ -37,7 +37,7 @@ CALLED_BY = {
     "_repr_mimebundle_ include exclude": "notebooks", "writable": "io", "DataFrame": "type checkers, in quotes",
     "never_nl log_errors case_sensitive": "RE2, of its options",
     "multiple_results tree_flatten tree_unflatten __jax_array__ _check_if_deleted": "JAX",
-    "_show_state _show_attempt _show_member _show_placement _show_gap _show_metrics": "cli.watch, by a kind of event",
+    "_show_state _show_attempt _show_member _show_placement _show_gap _show_metrics": "watching.py, by a kind of event",
     "_stop_readers": "atexit", "from_variable_aggregation has_value initializer": "ported code: names of tf.distribute",
     "addresses": "a test of the bound on addresses", "ServerTimes": "the server's clocks, where one factor scales them",
 }  # fmt: skip

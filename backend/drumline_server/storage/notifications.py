@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from sqlalchemy.orm import Session
 
-from drumline.contracts.brokers import Judgement, Verdict, judge_info
-from drumline.contracts.heartbeats import NOTIFY_TASK, queue_name
+from drumline.contracts.brokers import NOTIFY_TASK, Judgement, Verdict, judge_info
+from drumline.contracts.heartbeats import queue_name
 from drumline_server.base.errors import BrokerRefusedError, BrokerUnavailableError
 
 if TYPE_CHECKING:

@@ -130,7 +130,7 @@ def sweep(program: str, url: str | None, as_json: bool, anyway: bool, **wanted: 
     epochs=5,10` makes four runs. Prints the batch and returns; `drumline batches show BATCH` shows what came of it.
     """
     chosen = {name: wanted.pop(name) for name in ("swept", "draws", "seed", "points", "batch_name")}
-    from drumline.cli.watch import show_warnings
+    from drumline.cli.watching import show_warnings
     from drumline.program import PackedProgram
 
     packed = PackedProgram.of(program)

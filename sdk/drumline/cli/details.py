@@ -1,4 +1,4 @@
-"""What a run can be asked: `drumline why`, `stacks`, `arrivals`, `ledger`, `checkpoints` and `planned`."""
+"""What a run can be asked: `drumline why`, `stacks`, `arrivals`, `ledger`, `checkpoints`, `planned`, `watch`."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from drumline._flags import Duration
-from drumline.cli.options import age, connect, find_run, json_option, json_text, server_options
-from drumline.resources.runs import STACKS_S
-from drumline.resources.text import stacks_text
+from drumline.cli.options import age, connect, find_run, json_option, json_text, logs_option, server_options
 from drumline.wording import duration, size_text, table
 
 if TYPE_CHECKING:
@@ -26,7 +24,7 @@ def why(run_id: str, as_json: bool, url: str | None) -> None:
     The rule that blocks it, what was seen, its place in the queue, and when it is expected to start. With --json, the
     API's `why`: `null` for a run that doesn't wait.
     """
-    from drumline.cli.watch import show_warnings
+    from drumline.cli.watching import show_warnings
     from drumline.resources.text import why_lines
 
     with connect(url) as client:
@@ -44,15 +42,16 @@ def why(run_id: str, as_json: bool, url: str | None) -> None:
 
 @click.command()
 @click.argument("run_id", metavar="RUN")
-@click.option(
-    "--timeout", type=Duration(), default=STACKS_S, help="Time that the processes have to answer. [default: 5s]"
-)
+@click.option("--timeout", type=Duration(), help="Time that the processes have to answer. [default: 5s]")
 @json_option
 @server_options
-def stacks(run_id: str, timeout: float, as_json: bool, url: str | None) -> None:
+def stacks(run_id: str, timeout: float | None, as_json: bool, url: str | None) -> None:
     """Say where each process of a live run stands: phase, last program, stacks. The program is not disturbed."""
+    from drumline.resources.text import stacks_text
+
     with connect(url) as client:
-        told = find_run(client, run_id).ask_stacks(timeout)
+        run = find_run(client, run_id)
+        told = run.ask_stacks() if timeout is None else run.ask_stacks(timeout)
     if as_json:
         click.echo(json_text(told))
         return
@@ -184,3 +183,20 @@ def planned(run_id: str, as_json: bool, url: str | None) -> None:
         comparison = find_run(client, run_id).planned
     click.echo(json_text(comparison) if as_json else comparison_text(comparison))
     raise SystemExit(RUN_FAILED if comparison.differences else OK)
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@logs_option(default=False)
+@json_option
+@server_options
+def watch(run_id: str, with_logs: bool, as_json: bool, url: str | None) -> None:
+    """Watch a run until it ends; exits with 0 if it succeeded, 1 if it failed."""
+    from drumline.cli.watching import report, watch_to_end
+
+    with connect(url) as client:
+        run = find_run(client, run_id)
+        click.echo(f"{run.id}  {run.url}", err=as_json)
+        if not run.ended:
+            watch_to_end(run, with_logs=with_logs)
+        report(run, as_json=as_json, with_logs=with_logs)

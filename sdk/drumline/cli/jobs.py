@@ -115,7 +115,7 @@ def rollback(job: str, version: int, as_json: bool, url: str | None) -> None:
 def run(job: str, url: str | None, as_json: bool, detach: bool, with_logs: bool, **wanted: Any) -> None:
     """Run the current version of JOB, or another one, without its source."""
     from drumline.cli.submit import parse_parameters
-    from drumline.cli.watch import follow
+    from drumline.cli.watching import follow
 
     with connect(url) as client:
         chosen = client.job(job)

@@ -16,7 +16,7 @@ _OWN = {
     "plan": ("submit", "Say what a run would do, and run nothing."),
     "planned": ("details", "Compare a run with its plan."),
     "ps": ("ps", "List runs."),
-    "watch": ("watch", "Watch a run until it ends."),
+    "watch": ("details", "Watch a run until it ends."),
     "why": ("details", "Say what a run waits for."),
     "logs": ("logs", "Print a run's output."),
     "metrics": ("recorded", "Print every point of a run's metrics."),

@@ -1,14 +1,16 @@
 """Commands that change runs: `drumline cancel`, `mark`, `delete`, `rerun` and `retention`."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from drumline._flags import Days, Duration, KeyValue, Size
 from drumline.cli.options import connect, detach_option, find_run, json_option, json_text, logs_option, server_options
-from drumline.contracts import api
 from drumline.wording import size_text
+
+if TYPE_CHECKING:
+    from drumline.contracts import api
 
 
 @click.command()
@@ -90,7 +92,7 @@ def _ask(yes: bool, what: str) -> None:
         click.confirm(f"Delete {what}, for good?", abort=True, err=True)
 
 
-def _tell(refused: Sequence[api.Refusal]) -> None:
+def _tell(refused: "Sequence[api.Refusal]") -> None:
     for each in refused:
         click.echo(f"{each.detail} {each.hint}", err=True)
 
@@ -117,7 +119,7 @@ def rerun(
 
     To change something, submit the program again, or run the job: `drumline jobs run JOB --version N`.
     """
-    from drumline.cli.watch import follow
+    from drumline.cli.watching import follow
 
     with connect(url) as client:
         run = find_run(client, run_id).rerun(wait_for_devices=wait_for_devices or None, from_start=from_start)
@@ -132,10 +134,12 @@ def rerun(
 @server_options
 def retention(days: int | None, telemetry: int | None, yes: bool, as_json: bool, url: str | None) -> None:
     """Show or change how long the project keeps ended runs. Starred runs are always kept."""
+    from drumline.contracts.api import RetentionChange
+
     with connect(url) as client:
         known = client.retention()
         if days is not None or telemetry is not None:
-            wanted = api.RetentionChange(
+            wanted = RetentionChange(
                 days=known.days if days is None else days or None,
                 telemetry_bytes=known.telemetry_bytes if telemetry is None else telemetry or None,
             )
@@ -145,7 +149,7 @@ def retention(days: int | None, telemetry: int | None, yes: bool, as_json: bool,
     click.echo(json_text(known) if as_json else _text(known))
 
 
-def _text(kept: api.Retention | api.RetentionChange) -> str:
+def _text(kept: "api.Retention | api.RetentionChange") -> str:
     by_age = f"for {kept.days} days after their end" if kept.days else "however old they are"
     most = f", up to {size_text(kept.telemetry_bytes)} of telemetry" if kept.telemetry_bytes else ""
     return f"Ended runs are kept {by_age}{most}; starred ones always."

@@ -187,7 +187,7 @@ def submit(  # noqa: PLR0913 - an option each
     Prints the run's address first. Ctrl-C leaves the run alone and only stops watching. Exits with 0 if the run
     succeeded, 1 if it failed.
     """
-    from drumline.cli.watch import follow
+    from drumline.cli.watching import follow
     from drumline.program import PackedProgram
 
     if on is not None and not (dry_run or plan_first):

@@ -1,4 +1,4 @@
-"""Which Redis and Valkey servers may carry notifications, by the name and version that they give.
+"""What notifies hosts, and which Redis and Valkey servers may carry it, by the name and version that they give.
 
 Older ones let whoever may write a queue run code of their own in the broker (CVE-2025-49844).
 """
@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 Line = tuple[int, int]
+
+NOTIFY_TASK = "drumline.notify"
+"""The one Celery task. It takes nothing: the host asks the server what is new."""
 
 _MOST_CHARACTERS = 65_536
 """An answer to INFO has some 6000."""

@@ -33,8 +33,6 @@ HEARTBEAT_AGAIN_S = 1.0
 """A heartbeat that failed is repeated sooner than the next one is due."""
 EARLY_HEARTBEAT_S = 1.0
 """Whoever can write to the broker can notify without end: it brings an early heartbeat in this time, and no more."""
-NOTIFY_TASK = "drumline.notify"
-"""The one Celery task. It takes nothing: the host asks the server what is new."""
 
 
 def queue_name(host: str) -> str:

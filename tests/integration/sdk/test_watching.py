@@ -2,7 +2,7 @@
 
 import io
 
-from drumline.cli.watch import View
+from drumline.cli.watching import View
 from drumline.contracts import api
 from drumline.progress import open_progress
 from drumline.resources.runs import Run

@@ -19,7 +19,7 @@ _LIST_HEAVY = "import sys; print(*sorted(set(sys.modules) & set(%r)))"
         "import drumline; [getattr(drumline, name) for name in drumline.__all__]",
         "from drumline import Client",
         "import drumline.bundle, drumline.program, drumline.job, drumline.progress, drumline._validation",
-        "import drumline.cli.main, drumline.cli.watch, drumline.cli.submit, drumline.cli.ps, drumline.cli.logs",
+        "import drumline.cli.main, drumline.cli.watching, drumline.cli.submit, drumline.cli.ps, drumline.cli.logs",
     ],
 )
 def test_import_loads_nothing_heavy(statement: str) -> None:

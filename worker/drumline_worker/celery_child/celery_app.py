@@ -18,8 +18,7 @@ from celery import Celery
 from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 from celery.signals import worker_ready
 
-from drumline.contracts.brokers import Verdict, judge_info
-from drumline.contracts.heartbeats import NOTIFY_TASK
+from drumline.contracts.brokers import NOTIFY_TASK, Verdict, judge_info
 from drumline_worker.host.system import set_name
 
 _LOG = logging.getLogger(__name__)

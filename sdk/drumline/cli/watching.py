@@ -1,4 +1,4 @@
-"""`drumline watch`, and how any command watches a run."""
+"""Watching a run: what its events say, drawn until it ends."""
 
 import sys
 import threading
@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from drumline.cli.exits import DETACHED, OK, RUN_FAILED
-from drumline.cli.options import connect, find_run, inert_json, json_option, json_text, logs_option, server_options
+from drumline.cli.options import inert_json, json_text
 from drumline.contracts.api import RunEvent, RunWarning
 from drumline.contracts.events import WAITING_FOR_TELEMETRY
 from drumline.contracts.reasons import EndReason
@@ -317,18 +317,3 @@ def _loss_text(what: str, count: int, size: int) -> str:
     if what == "log" and size:
         return f"{size_text(size)} of output lost"
     return f"{plural(count, f'{what} record')} lost" if count else f"{what} records lost, nobody knows how many"
-
-
-@click.command()
-@click.argument("run_id", metavar="RUN")
-@logs_option(default=False)
-@json_option
-@server_options
-def watch(run_id: str, with_logs: bool, as_json: bool, url: str | None) -> None:
-    """Watch a run until it ends; exits with 0 if it succeeded, 1 if it failed."""
-    with connect(url) as client:
-        run = find_run(client, run_id)
-        click.echo(f"{run.id}  {run.url}", err=as_json)
-        if not run.ended:
-            watch_to_end(run, with_logs=with_logs)
-        report(run, as_json=as_json, with_logs=with_logs)
