@@ -1,4 +1,5 @@
 import createClient, { type Middleware } from "openapi-fetch";
+import { takeAhead } from "./ahead";
 import { errorOf, isApiError, unreachable } from "./errors";
 import type { paths } from "./schema";
 
@@ -20,7 +21,7 @@ export const api = createClient<paths>({
   baseUrl: globalThis.location?.origin ?? "",
   headers: CLIENT_HEADER,
   querySerializer: { array: { style: "form", explode: true } },
-  fetch: (request) => globalThis.fetch(request),
+  fetch: (request) => takeAhead(request) ?? globalThis.fetch(request),
 });
 api.use(throwProblems);
 

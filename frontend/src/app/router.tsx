@@ -8,6 +8,7 @@ import {
   redirect,
   useMatchRoute,
 } from "@tanstack/react-router";
+import { runQuery } from "@/api/queries";
 import { batchSearch } from "@/features/batches/search";
 import { compareSearch } from "@/features/compare/search";
 import { devicesSearch } from "@/features/devices/search";
@@ -24,6 +25,7 @@ import { runsSearch } from "@/features/runs/search";
 import { submitSearch } from "@/features/submit/search";
 import { usageSearch } from "@/features/usage/search";
 import { nonEmpty, optional, parseSearch, stringifySearch } from "@/lib/search-params";
+import { compareAhead, metricsAhead } from "./ahead";
 import { NotFound, PageError } from "./fallbacks";
 import { Shell } from "./shell";
 
@@ -83,6 +85,10 @@ const compareRoute = createRoute({
   getParentRoute: () => rootRoute,
   path: "/compare",
   validateSearch: compareSearch,
+  shouldReload: false,
+  loader: ({ context, location, preload }) => {
+    if (!preload) void compareAhead(context.queryClient, compareSearch(location.search));
+  },
   component: lazyRouteComponent(() => import("@/features/compare/compare-page"), "ComparePage"),
 });
 
@@ -116,6 +122,10 @@ const submitRoute = createRoute({
 const runRoute = createRoute({
   getParentRoute: () => rootRoute,
   path: "/runs/$runId",
+  shouldReload: false,
+  loader: ({ context, params, preload }) => {
+    if (!preload) void context.queryClient.prefetchQuery(runQuery(params.runId));
+  },
   component: lazyRouteComponent(() => import("@/features/run/run-page"), "RunPage"),
 });
 
@@ -152,6 +162,10 @@ const metricsRoute = createRoute({
   getParentRoute: () => runRoute,
   path: "/metrics",
   validateSearch: metricsSearch,
+  shouldReload: false,
+  loader: ({ context, params, location, preload }) => {
+    if (!preload) void metricsAhead(context.queryClient, params.runId, metricsSearch(location.search));
+  },
   component: lazyRouteComponent(() => import("@/features/run/metrics/metrics-tab"), "MetricsTab"),
 });
 

@@ -1,16 +1,15 @@
-import { lazy, Suspense, useEffect, useState } from "react";
+import { Suspense, useEffect, useState } from "react";
 import { IconButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icons";
 import { Keys } from "@/components/ui/keys";
+import { comesLater } from "@/lib/comes-later";
 import { useShortcut } from "@/lib/shortcuts";
 import { Breadcrumb } from "./breadcrumb";
 import { LiveChip } from "./live-chip";
 import { ThemeSwitch } from "./theme-switch";
 
-const loadPalette = () => import("./palette");
-const loadSheet = () => import("./keyboard-sheet");
-const Palette = lazy(loadPalette);
-const KeyboardSheet = lazy(loadSheet);
+const [Palette, loadPalette] = comesLater(() => import("./palette"));
+const [KeyboardSheet, loadSheet] = comesLater(() => import("./keyboard-sheet"));
 
 export function TopBar() {
   const [open, setOpen] = useState<"palette" | "keyboard" | null>(null);

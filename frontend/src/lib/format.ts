@@ -5,6 +5,18 @@ export const NOT_REPORTED = "not reported";
 type Maybe<T> = T | null | undefined;
 
 const integers = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const clocks = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+
+/** One formatter for each number of digits: to make one takes as long as to format a hundred numbers. */
+const significant = new Map<number, Intl.NumberFormat>();
+
+function significantly(digits: number): Intl.NumberFormat {
+  const known = significant.get(digits);
+  if (known) return known;
+  const made = new Intl.NumberFormat("en", { maximumSignificantDigits: digits });
+  significant.set(digits, made);
+  return made;
+}
 
 /** `12,345` */
 export function formatInteger(value: Maybe<number>): string {
@@ -20,13 +32,13 @@ export function formatNumber(value: Maybe<number | string>, digits = 4): string 
   const size = Math.abs(value);
   if (size >= 1e9 || size < 1e-4) return value.toExponential(Math.max(digits - 1, 0)).replace(/\.?0+e/, "e");
   if (size >= 10 ** digits) return integers.format(value);
-  return new Intl.NumberFormat("en", { maximumSignificantDigits: digits }).format(value);
+  return significantly(digits).format(value);
 }
 
 /** A rate per second with steady width: `0.0021`, `0.42`, `12.4`, `310`. */
 export function formatRate(value: Maybe<number>): string {
   if (!isNumber(value)) return NOT_REPORTED;
-  if (value > 0 && value < 0.1) return value.toLocaleString("en", { maximumSignificantDigits: 2 });
+  if (value > 0 && value < 0.1) return significantly(2).format(value);
   const decimals = value < 1 ? 2 : value < 100 ? 1 : 0;
   return value.toLocaleString("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });
 }
@@ -66,7 +78,7 @@ export function formatAge(moment: Maybe<string>, now: number): string {
 export function formatTime(moment: Maybe<string>, now: number): string {
   if (!moment) return NOT_REPORTED;
   const date = new Date(moment);
-  const clock = date.toLocaleTimeString("en-GB");
+  const clock = clocks.format(date);
   if (date.toDateString() === new Date(now).toDateString()) return clock;
   const year = date.getFullYear() === new Date(now).getFullYear() ? {} : { year: "numeric" as const };
   return `${date.toLocaleDateString("en-GB", { day: "numeric", month: "short", ...year })} ${clock}`;

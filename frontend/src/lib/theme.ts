@@ -26,7 +26,7 @@ export function setThemeChoice(choice: ThemeChoice): void {
   apply(choice);
 }
 
-/** Keeps the page in step with the system's theme. Call once; public/theme.js has set the first one. */
+/** Keeps the page in step with the system's theme. Call once; public/start.js has set the first one. */
 export function watchSystemTheme(): () => void {
   const query = systemDark();
   const follow = () => {
@@ -47,9 +47,17 @@ export function useTheme(): string {
   return useSyncExternalStore(onThemeChange, () => document.documentElement.dataset.theme ?? "light");
 }
 
-/** The present value of a design token such as `--line`, for drawing on a canvas. */
+const known = new Map<string, string>();
+
+/** The present value of a design token such as `--line`, for drawing on a canvas. It depends on the theme only. */
 export function token(name: `--${string}`): string {
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const key = `${document.documentElement.dataset.theme} ${name}`;
+  const found = known.get(key);
+  if (found) return found;
+  // This makes the browser work out the styles of the whole page where anything on it has changed.
+  const value = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  known.set(key, value);
+  return value;
 }
 
 function apply(choice: ThemeChoice): void {

@@ -1,5 +1,6 @@
-import { memo, useState } from "react";
+import { memo, useMemo, useState } from "react";
 import { Button } from "@/components/ui/button";
+import { useWhenIdle } from "@/lib/when-idle";
 
 /** Parallel columns over x; `null` where there is nothing to draw: no line and no band goes across it. */
 export interface TimeChartColumns {
@@ -23,8 +24,17 @@ interface ChartTableProps {
 
 const PAGE = 50;
 
-/** The chart's numbers for screen readers, page by page; in sight while the keyboard is in it. */
-export const ChartTable = memo(function ChartTable({ title, xName, lines, formatX }: ChartTableProps) {
+/**
+ * The chart's numbers for screen readers, page by page; in sight while the keyboard is in it. It follows the chart when the
+ * browser is idle: tables of a page of charts take longer than the charts themselves.
+ */
+export const ChartTable = memo(function ChartTable({ formatX, lines, ...names }: ChartTableProps) {
+  const numbers = useMemo(() => ({ formatX, lines }), [formatX, lines]);
+  const held = useWhenIdle(numbers);
+  return held ? <Pages {...names} {...held} /> : null;
+});
+
+const Pages = memo(function Pages({ title, xName, lines, formatX }: ChartTableProps) {
   const [page, setPage] = useState(0);
   const total = lines.reduce((sum, { columns }) => sum + columns.x.length, 0);
   const pages = Math.max(1, Math.ceil(total / PAGE));

@@ -114,9 +114,24 @@ function ySplits(log: boolean): uPlot.Axis.Splits {
 
 /** Indices of points that no line reaches: both neighbours are holes. What is undefined is another line's place. */
 export function alone(values: ArrayLike<number | null | undefined>): number[] {
-  const own = Array.from({ length: values.length }, (_, at) => at).filter((at) => values[at] !== undefined);
-  const isHole = (nth: number) => own[nth] === undefined || values[own[nth]] === null;
-  return own.filter((_, nth) => !isHole(nth) && isHole(nth - 1) && isHole(nth + 1));
+  const found: number[] = [];
+  // The last number that had a hole, or nothing, before it, and has had no neighbour since.
+  let candidate = -1;
+  let afterHole = true;
+  for (let at = 0; at < values.length; at += 1) {
+    const value = values[at];
+    if (value === undefined) continue;
+    if (value === null) {
+      if (candidate >= 0) found.push(candidate);
+      candidate = -1;
+      afterHole = true;
+      continue;
+    }
+    candidate = afterHole ? at : -1;
+    afterHole = false;
+  }
+  if (candidate >= 0) found.push(candidate);
+  return found;
 }
 
 /** A column for each layer; a band lies between each `max` and the `min` after it. */

@@ -1,13 +1,13 @@
 import { type RefObject, useEffect, useEffectEvent, useRef } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
+import { token } from "@/lib/theme";
 import type { CursorStore } from "./cursor";
 import { dropDraw, queueDraw } from "./draw-queue";
 import type { Drawing, Layer, Line } from "./drawing";
 import { lineStyle } from "./line-style";
 import { drawMarkers, type Marker } from "./markers";
 import { chartColors, chartOptions, type LayerLook, MOST_DOTS } from "./uplot-options";
-import { useSize } from "./use-size";
 import { useTheme } from "./use-theme";
 
 export interface PlotSettings {
@@ -40,17 +40,17 @@ export function usePlot(
 ): RefObject<uPlot | null> {
   const chart = useRef<uPlot | null>(null);
   const shown = useRef<unknown[]>([]);
-  const { width } = useSize(box);
   const theme = useTheme();
-  const known = width > 0;
   const now = useEffectEvent(() => settings);
-  const make = useEffectEvent((node: HTMLDivElement) => new uPlot(optionsOf(node), dataOf(), node));
+  const make = useEffectEvent(
+    (node: HTMLDivElement, width: number) => new uPlot(optionsOf(width), dataOf(), node),
+  );
   const dataOf = () =>
     [settings.drawing.x, ...settings.drawing.layers.map(({ values }) => values)] as uPlot.AlignedData;
-  const optionsOf = (node: HTMLDivElement) => {
+  const optionsOf = (width: number) => {
     const colors = chartColors();
     return chartOptions({
-      width: node.clientWidth,
+      width,
       height: settings.height,
       colors,
       group: settings.group,
@@ -72,22 +72,31 @@ export function usePlot(
   // biome-ignore lint/correctness/useExhaustiveDependencies: the theme is read through its tokens, and so is the shape through its key
   useEffect(() => {
     const node = box.current;
-    if (!node || !known) return;
+    if (!node) return;
     const owner = {};
-    queueDraw(owner, () => {
-      shown.current = shownOf(now());
-      chart.current = make(node);
+    // The observer tells the width once the page is laid out: to ask for it before lays the page out for each chart.
+    const observer = new ResizeObserver(() => {
+      const width = node.clientWidth;
+      if (width === 0) return;
+      if (chart.current) return chart.current.setSize({ width, height: now().height });
+      queueDraw(owner, () => {
+        shown.current = shownOf(now());
+        chart.current = make(node, width);
+      });
     });
+    observer.observe(node);
     return () => {
+      observer.disconnect();
       dropDraw(owner);
       chart.current?.destroy();
       chart.current = null;
     };
-  }, [known, theme, shape]);
+  }, [theme, shape]);
 
   useEffect(() => {
-    if (width > 0) chart.current?.setSize({ width, height: settings.height });
-  }, [width, settings.height]);
+    const plot = chart.current;
+    if (plot && plot.height !== settings.height) plot.setSize({ width: plot.width, height: settings.height });
+  }, [settings.height]);
 
   const redraw = useEffectEvent(() => {
     const next = shownOf(settings);
@@ -113,8 +122,7 @@ function shownOf({ drawing, markers, picked, domain, limits }: PlotSettings): un
 function looksOf(lines: readonly Line[], { layers }: Drawing): LayerLook[] {
   return layers.map(({ line, part }) => {
     const { color, dash } = lineStyle(lines[line]?.style ?? null);
-    const style = getComputedStyle(document.documentElement).getPropertyValue(color).trim();
-    return { part, color: style, dash, wide: lines[line]?.strong === true };
+    return { part, color: token(color), dash, wide: lines[line]?.strong === true };
   });
 }
 

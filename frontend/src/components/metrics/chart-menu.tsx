@@ -28,49 +28,74 @@ interface ChartMenuProps extends ChartActions {
 
 const SIZE = [960, 420] as const;
 
-export function ChartMenu({ title, picture, ...actions }: ChartMenuProps) {
-  const [asking, setAsking] = useState(false);
+/** One menu for all charts of a page: one for each takes as long to make as the chart. */
+const menu = Menu.createHandle<ChartMenuProps>();
+
+/** The button of a chart's menu; the page has the menu itself. */
+export function ChartMenu(chart: ChartMenuProps) {
+  return (
+    <Menu.Trigger
+      aria-label={`Chart of ${chart.title}`}
+      className="-mr-1.5 inline-flex size-6 shrink-0 cursor-pointer items-center justify-center rounded-control text-muted hover:bg-hover hover:text-text"
+      handle={menu}
+      payload={chart}
+    >
+      <Icon name="more" size={14} />
+    </Menu.Trigger>
+  );
+}
+
+/** The menu of all charts of a page. */
+export function ChartMenus() {
+  const [asking, setAsking] = useState<ChartMenuProps | null>(null);
+  return (
+    <>
+      <Menu.Root handle={menu} modal={false}>
+        {({ payload: chart }) => (
+          <Menu.Portal container={popupContainer()}>
+            <Menu.Positioner align="end" className="z-50 outline-none" sideOffset={4}>
+              <Menu.Popup className="min-w-48 rounded-panel border border-line-strong bg-bg p-1 outline-none">
+                {chart && <Items {...chart} onLimitsAsked={() => setAsking(chart)} />}
+              </Menu.Popup>
+            </Menu.Positioner>
+          </Menu.Portal>
+        )}
+      </Menu.Root>
+      {asking && (
+        <LimitsDialog
+          limits={asking.limits}
+          onChoose={asking.onLimits}
+          onClose={() => setAsking(null)}
+          title={asking.title}
+        />
+      )}
+    </>
+  );
+}
+
+function Items({
+  title,
+  picture,
+  onLimitsAsked,
+  ...actions
+}: ChartMenuProps & { onLimitsAsked: () => void }) {
   const { limits } = actions;
   const limited = limits.low !== undefined || limits.high !== undefined;
   const svg = () => svgOfChart(picture(), ...SIZE, pageColors());
   const name = fileName(title);
   return (
     <>
-      <Menu.Root modal={false}>
-        <Menu.Trigger
-          aria-label={`Chart of ${title}`}
-          className="-mr-1.5 inline-flex size-6 shrink-0 cursor-pointer items-center justify-center rounded-control text-muted hover:bg-hover hover:text-text"
-        >
-          <Icon name="more" size={14} />
-        </Menu.Trigger>
-        <Menu.Portal container={popupContainer()}>
-          <Menu.Positioner align="end" className="z-50 outline-none" sideOffset={4}>
-            <Menu.Popup className="min-w-48 rounded-panel border border-line-strong bg-bg p-1 outline-none">
-              {actions.onPin && <Item on={actions.onPin}>{actions.pinned ? "Unpin" : "Pin to the top"}</Item>}
-              {actions.onOverlay && <Item on={actions.onOverlay}>Overlay with…</Item>}
-              <Item on={actions.onWide}>{actions.wide ? "Usual size" : "Enlarge"}</Item>
-              <Item on={actions.onLog}>{actions.log ? "Linear scale" : "Log scale"}</Item>
-              <Item on={() => setAsking(true)}>{limited ? "Limits of y (set)…" : "Limits of y…"}</Item>
-              <Menu.Separator className="my-1 h-px bg-line" />
-              <Item
-                on={() => void savePng(`${name}.png`, svg()).catch((error: Error) => notify(error.message))}
-              >
-                Save as PNG
-              </Item>
-              <Item on={() => saveText(`${name}.svg`, "image/svg+xml", svg())}>Save as SVG</Item>
-              <Item on={() => saveText(`${name}.csv`, "text/csv", csvOfChart(picture()))}>Save as CSV</Item>
-            </Menu.Popup>
-          </Menu.Positioner>
-        </Menu.Portal>
-      </Menu.Root>
-      {asking && (
-        <LimitsDialog
-          limits={limits}
-          onChoose={actions.onLimits}
-          onClose={() => setAsking(false)}
-          title={title}
-        />
-      )}
+      {actions.onPin && <Item on={actions.onPin}>{actions.pinned ? "Unpin" : "Pin to the top"}</Item>}
+      {actions.onOverlay && <Item on={actions.onOverlay}>Overlay with…</Item>}
+      <Item on={actions.onWide}>{actions.wide ? "Usual size" : "Enlarge"}</Item>
+      <Item on={actions.onLog}>{actions.log ? "Linear scale" : "Log scale"}</Item>
+      <Item on={onLimitsAsked}>{limited ? "Limits of y (set)…" : "Limits of y…"}</Item>
+      <Menu.Separator className="my-1 h-px bg-line" />
+      <Item on={() => void savePng(`${name}.png`, svg()).catch((error: Error) => notify(error.message))}>
+        Save as PNG
+      </Item>
+      <Item on={() => saveText(`${name}.svg`, "image/svg+xml", svg())}>Save as SVG</Item>
+      <Item on={() => saveText(`${name}.csv`, "text/csv", csvOfChart(picture()))}>Save as CSV</Item>
     </>
   );
 }

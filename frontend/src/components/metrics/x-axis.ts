@@ -24,8 +24,8 @@ export function formatOf(
   zero: number | null,
   [first, last]: readonly [number, number],
 ): (x: number) => string {
-  if (axis === "step") return (x) => formatNumber(x, 7);
-  if (axis === "relative" || zero === null) return (x) => formatDuration(x);
+  if (axis === "step") return formatStep;
+  if (axis === "relative" || zero === null) return formatDuration;
   return (x) => {
     const date = new Date(zero + x * 1000);
     const clock = date.toLocaleTimeString("en-GB");
@@ -34,6 +34,8 @@ export function formatOf(
     return `${date.toLocaleDateString("en-GB", { day: "numeric", month: "short" })} ${clock.slice(0, 5)}`;
   };
 }
+
+const formatStep = (x: number) => formatNumber(x, 7);
 
 export function xNameOf(axis: XAxis): string {
   return axis === "step" ? "step" : "at";

@@ -3,6 +3,7 @@ import { getRouteApi } from "@tanstack/react-router";
 import { useDeferredValue, useRef, useState } from "react";
 import { useSize } from "@/components/charts/use-size";
 import { ChartCell } from "@/components/metrics/chart-cell";
+import { ChartMenus } from "@/components/metrics/chart-menu";
 import { domainWithin, useDomainStore, useEnds } from "@/components/metrics/domain";
 import { NameDialog } from "@/components/metrics/name-dialog";
 import { inOrder, titleOf } from "@/components/metrics/series";
@@ -16,7 +17,7 @@ import { ErrorState, SkeletonRows } from "@/components/ui/view-states";
 import { count } from "@/lib/format";
 import { CompareChart } from "./compare-chart";
 import type { Compared } from "./model";
-import { sharedNamesQuery } from "./queries";
+import { firstNamesQuery, sharedNamesQuery } from "./queries";
 import type { CompareSearch } from "./search";
 import { StepReductions } from "./step-reductions";
 
@@ -40,7 +41,7 @@ export function Charts({ ids, compared, live, change }: ChartsProps) {
   const { x = "step", from, to, each } = view;
   const box = useRef<HTMLDivElement>(null);
   const { width } = useSize(box);
-  const names = useInfiniteQuery(sharedNamesQuery(ids, undefined, 200));
+  const names = useInfiniteQuery(firstNamesQuery(ids));
   const chosen = parseSpecs(view.metrics).flat();
   const shown = chosen.length > 0 ? chosen : firstOf(names.data?.pages.flatMap(({ items }) => items) ?? []);
   const store = useDomainStore(`${x} ${ids.join()}`);
@@ -104,6 +105,7 @@ export function Charts({ ids, compared, live, change }: ChartsProps) {
             </ChartCell>
           ))}
       </div>
+      <ChartMenus />
       {view.at !== undefined && x === "step" && (
         <StepReductions
           compared={compared.filter(({ drawn }) => drawn).slice(0, MOST_LINKS)}

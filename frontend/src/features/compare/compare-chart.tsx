@@ -102,13 +102,14 @@ function Figure({ name, title, lines, caption, limits, domain, change }: FigureP
   const { x = "step" } = view;
   const ends = useEnds(domain);
   const shown = useMemo(() => domainWithin(ends, view.from, view.to), [ends, view.from, view.to]);
+  const formatX = useMemo(() => formatOf(x, 0, shown), [x, shown]);
   const actions = actionsOf(view, change, [name]);
   return (
     <MetricFigure
       actions={{ ...actions, onPin: undefined, limits: { ...limits, ...actions.limits } }}
       caption={caption}
       domain={shown}
-      formatX={formatOf(x, 0, shown)}
+      formatX={formatX}
       group="compare"
       lines={lines}
       markers={NONE}

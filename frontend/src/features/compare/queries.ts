@@ -56,6 +56,11 @@ export function sharedNamesQuery(ids: readonly string[], search: string | undefi
   });
 }
 
+/** Names that are drawn where nobody has chosen any. */
+export function firstNamesQuery(ids: readonly string[]) {
+  return sharedNamesQuery(ids, undefined, 200);
+}
+
 export interface CurvesAsked {
   ids: readonly string[];
   name: string;

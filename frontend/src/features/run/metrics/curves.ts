@@ -1,6 +1,7 @@
 import { type QueryClient, queryOptions } from "@tanstack/react-query";
 import type { Metrics } from "@/api/schema";
 import { type Curve, curveOf } from "@/components/metrics/series";
+import type { Spec } from "@/components/metrics/view";
 import type { XAxis } from "@/components/metrics/x-axis";
 import { fetchMetrics, runKeys } from "../queries";
 
@@ -21,13 +22,22 @@ interface RunCurve {
 /** Names of one request: so many curves answer in one piece of work of the server. */
 const MOST_NAMES = 12;
 
-/** The curve of one metric. Those that are wanted at the same moment are asked for together. */
-export function curveQuery(client: QueryClient, runId: string, name: string, range: CurveRange) {
+/**
+ * The curves of one chart. Those that are wanted at the same moment are asked for together. While another range is on its way
+ * the chart keeps what it has, but never on an axis of another kind.
+ */
+export function curvesQuery(client: QueryClient, runId: string, names: Spec, range: CurveRange) {
   return queryOptions({
-    queryKey: [...runKeys.metrics(runId), "curve", name, range] as const,
-    queryFn: () => gather(client, runId, range, name),
-    placeholderData: (previous) => previous,
+    queryKey: [...runKeys.metrics(runId), "curves", names, range] as const,
+    queryFn: () => Promise.all(names.map((name) => gather(client, runId, range, name))),
+    placeholderData: (previous, query) =>
+      query && isAlike(query.queryKey.at(-1), range) ? previous : undefined,
   });
+}
+
+function isAlike(before: unknown, { x, attempt }: CurveRange): boolean {
+  const old = before as CurveRange;
+  return old.x === x && old.attempt === attempt;
 }
 
 interface Waiting {

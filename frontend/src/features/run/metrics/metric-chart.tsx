@@ -1,4 +1,4 @@
-import { useQueries, useQueryClient } from "@tanstack/react-query";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { useEffect, useMemo, useState } from "react";
 import type { Line } from "@/components/charts/drawing";
@@ -12,7 +12,7 @@ import type { Spec } from "@/components/metrics/view";
 import { formatOf, roundRange, type XAxis, xNameOf } from "@/components/metrics/x-axis";
 import { ErrorState, Skeleton } from "@/components/ui/view-states";
 import { count, formatInteger, formatNumber } from "@/lib/format";
-import { type CurveRange, curveQuery } from "./curves";
+import { type CurveRange, curvesQuery } from "./curves";
 import { OverlayDialog } from "./overlay-dialog";
 
 const route = getRouteApi("/runs/$runId/metrics");
@@ -30,32 +30,25 @@ export interface MetricChartProps {
 export function MetricChart({ spec, range, domain, markers, onZero }: MetricChartProps) {
   const { runId } = route.useParams();
   const client = useQueryClient();
-  const answers = useQueries({ queries: spec.map((name) => curveQuery(client, runId, name, range)) });
-  const zero = answers[0]?.data?.zero ?? null;
-  const key = answers
-    .map(({ dataUpdatedAt, isPlaceholderData }) => `${dataUpdatedAt}${isPlaceholderData}`)
-    .join();
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the curves change with their answers
-  const curves = useMemo(() => answers.flatMap(({ data }) => data?.curve ?? []), [key]);
+  const { data, error, isPending, refetch } = useQuery(curvesQuery(client, runId, spec, range));
+  const zero = data?.[0]?.zero ?? null;
+  const curves = useMemo(() => (data ?? []).flatMap(({ curve }) => curve ?? []), [data]);
   const lines = useMemo(() => linesOf(curves, spec.length > 1), [curves, spec]);
   // biome-ignore lint/correctness/useExhaustiveDependencies: it is told of what was answered
   useEffect(() => {
     for (const { x } of curves) domain.cover([x[0], x.at(-1)]);
     if (zero !== null) onZero(zero);
   }, [curves, domain, zero]);
-  const error = answers.find((answer) => answer.error)?.error;
   if (lines.length === 0) {
     if (error)
       return (
         <ErrorState
           error={error}
-          onRetry={() => {
-            for (const answer of answers) void answer.refetch();
-          }}
+          onRetry={() => void refetch()}
           what={`${spec.join(", ")} could not be loaded`}
         />
       );
-    return answers.some(({ isPending }) => isPending) ? (
+    return isPending ? (
       <Skeleton className="mt-2 w-40" />
     ) : (
       <p className="text-muted">{spec.join(", ")}: nothing was logged.</p>
@@ -69,7 +62,7 @@ export function MetricChart({ spec, range, domain, markers, onZero }: MetricChar
       lines={lines}
       markers={markers}
       spec={spec}
-      stale={error !== undefined}
+      stale={error !== null}
       zero={zero}
     />
   );
@@ -97,6 +90,7 @@ function Figure({ spec, curves, lines, axis, domain, markers, zero, stale }: Fig
   const shown = useMemo(() => domainWithin(ends, view.from, view.to), [ends, view.from, view.to]);
   const [first] = curves;
   const all = useMemo(() => [...markers, ...curves.flatMap(notFiniteMarkers)], [markers, curves]);
+  const formatX = useMemo(() => formatOf(axis, zero, shown), [axis, zero, shown]);
   if (!first) return null;
   if (lines.length === 1 && first.n === 1 && first.x.length === 1)
     return <Single axis={axis} curve={first} />;
@@ -106,7 +100,7 @@ function Figure({ spec, curves, lines, axis, domain, markers, zero, stale }: Fig
         actions={{ ...actionsOf(view, change, spec), onOverlay: () => setOverlaying(true) }}
         caption={`${stale ? "could not be renewed · " : ""}${captionOf(curves, axis)}`}
         domain={shown}
-        formatX={formatOf(axis, zero, shown)}
+        formatX={formatX}
         group="run"
         lines={lines}
         markers={all}

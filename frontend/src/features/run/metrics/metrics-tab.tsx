@@ -3,6 +3,7 @@ import { getRouteApi } from "@tanstack/react-router";
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import type { MetricGroups } from "@/api/schema";
 import { useSize } from "@/components/charts/use-size";
+import { ChartMenus } from "@/components/metrics/chart-menu";
 import { domainWithin, useDomainStore, useEnds } from "@/components/metrics/domain";
 import { parseSpecs, toggled } from "@/components/metrics/view";
 import { PickedPlace } from "@/components/metrics/view-controls";
@@ -106,6 +107,7 @@ function Charts({ runId, groups, width }: { runId: string; groups: MetricGroups;
         )}
         <Groups change={change} groups={groups} shared={shared} />
       </div>
+      <ChartMenus />
     </>
   );
 }

@@ -1,0 +1,18 @@
+/** Answers that `public/start.js` asked for while this code was on its way. */
+
+declare global {
+  interface Window {
+    /** By path and query; missing where the script did not run. */
+    askedAhead?: Map<string, Promise<Response>>;
+  }
+}
+
+/** The answer to this request, if it was asked for ahead. Each is given once: whoever asks again wants it new. */
+export function takeAhead({ method, url }: Request): Promise<Response> | undefined {
+  const asked = globalThis.window?.askedAhead;
+  if (!asked?.size || method !== "GET") return undefined;
+  const { pathname, search } = new URL(url);
+  const answer = asked.get(pathname + search);
+  asked.delete(pathname + search);
+  return answer;
+}

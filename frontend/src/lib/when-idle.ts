@@ -1,0 +1,37 @@
+import { useEffect, useState } from "react";
+
+/** What waits for the browser to have nothing else to do. One at a time, so that a press never waits for all of them. */
+const waiting = new Set<() => void>();
+/** A page that is always busy gets to it all the same. */
+const LATEST_MS = 1_000;
+let asked = false;
+
+/** Runs `work` when the browser is idle; the function that it returns takes it back. */
+export function whenIdle(work: () => void): () => void {
+  waiting.add(work);
+  ask();
+  return () => waiting.delete(work);
+}
+
+function ask(): void {
+  if (asked) return;
+  asked = true;
+  if ("requestIdleCallback" in window) window.requestIdleCallback(runOne, { timeout: LATEST_MS });
+  else setTimeout(runOne);
+}
+
+function runOne(): void {
+  asked = false;
+  const [work] = waiting;
+  if (!work) return;
+  waiting.delete(work);
+  if (waiting.size > 0) ask();
+  work();
+}
+
+/** `value` as it was when the browser last had nothing else to do; undefined before that. */
+export function useWhenIdle<Value extends object>(value: Value): Value | undefined {
+  const [held, hold] = useState<Value>();
+  useEffect(() => whenIdle(() => hold(value)), [value]);
+  return held;
+}
