@@ -3,37 +3,62 @@
  * the first would wait for all of them in turn. What fails here the page asks for again, and shows it.
  */
 import type { QueryClient } from "@tanstack/react-query";
-import { batchRunsQuery, detailsQuery, firstNamesQuery, MOST_RUNS } from "@/features/compare/queries";
+import { inOrder } from "@/components/metrics/series";
+import { parseSpecs } from "@/components/metrics/view";
+import { curvesAsked, shownNames } from "@/features/compare/asked";
+import {
+  batchRunsQuery,
+  curvesQuery as comparedCurvesQuery,
+  detailsQuery,
+  firstNamesQuery,
+  MOST_RUNS,
+} from "@/features/compare/queries";
 import { type CompareSearch, parseRuns } from "@/features/compare/search";
+import { curvesQuery, rangeOf } from "@/features/run/metrics/curves";
 import { opensByItself } from "@/features/run/metrics/opening";
 import { metricGroupsQuery, metricNamesQuery } from "@/features/run/queries";
+import type { metricsSearch } from "@/features/run/search";
+import { pageWidth } from "@/lib/page-width";
 
-/** The names of the metrics that stand open. */
+/** Charts whose curves are asked for ahead: so many are drawn at a time. */
+const FIRST_CHARTS = 12;
+
+/** The metrics that stand open: their names, then the curves of the first charts. */
 export async function metricsAhead(
   client: QueryClient,
   runId: string,
-  { q }: { q?: string | undefined },
+  view: ReturnType<typeof metricsSearch>,
 ): Promise<void> {
-  const found = metricGroupsQuery(runId, q, true);
-  await client.prefetchQuery(found);
-  const { groups = [] } = client.getQueryData(found.queryKey) ?? {};
-  for (const group of opensByItself(groups))
-    void client.prefetchInfiniteQuery(metricNamesQuery(runId, q, group));
+  const groups = metricGroupsQuery(runId, view.q, true);
+  await client.prefetchQuery(groups);
+  const open = [...opensByItself(client.getQueryData(groups.queryKey)?.groups ?? [])];
+  const queries = open.map((group) => metricNamesQuery(runId, view.q, group));
+  await Promise.all(queries.map((query) => client.prefetchInfiniteQuery(query)));
+  const names = queries.flatMap(({ queryKey }) =>
+    inOrder(client.getQueryData(queryKey)?.pages.flatMap(({ items }) => items) ?? []),
+  );
+  const charts = [...parseSpecs(view.pin), ...names.map(({ name }) => [name])];
+  const range = rangeOf(view, pageWidth());
+  for (const chart of charts.slice(0, FIRST_CHARTS))
+    void client.prefetchQuery(curvesQuery(client, runId, chart, range));
 }
 
-/** The runs of a comparison, and what they logged. */
-export async function compareAhead(
-  client: QueryClient,
-  { runs, batch }: Partial<CompareSearch>,
-): Promise<void> {
-  let ids = parseRuns(runs);
-  if (ids.length === 0 && batch) {
-    const found = batchRunsQuery(batch);
-    await client.prefetchQuery(found);
-    ids = client.getQueryData(found.queryKey)?.ids ?? [];
-  }
+/** The runs of a comparison, what they logged, and the curves of that. */
+export async function compareAhead(client: QueryClient, view: Partial<CompareSearch>): Promise<void> {
+  const ids = (await comparedRuns(client, view)).slice(0, MOST_RUNS);
   if (ids.length === 0) return;
-  const compared = ids.slice(0, MOST_RUNS);
-  void client.prefetchInfiniteQuery(firstNamesQuery(compared));
-  void client.prefetchQuery(detailsQuery(compared));
+  void client.prefetchQuery(detailsQuery(ids));
+  const names = firstNamesQuery(ids);
+  await client.prefetchInfiniteQuery(names);
+  const logged = client.getQueryData(names.queryKey)?.pages.flatMap(({ items }) => items) ?? [];
+  for (const name of shownNames(view, logged).slice(0, FIRST_CHARTS))
+    void client.prefetchQuery(comparedCurvesQuery(curvesAsked(view, ids, name, pageWidth())));
+}
+
+async function comparedRuns(client: QueryClient, { runs, batch }: Partial<CompareSearch>): Promise<string[]> {
+  const named = parseRuns(runs);
+  if (named.length > 0 || !batch) return named;
+  const found = batchRunsQuery(batch);
+  await client.prefetchQuery(found);
+  return client.getQueryData(found.queryKey)?.ids ?? [];
 }

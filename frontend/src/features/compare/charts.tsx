@@ -1,12 +1,11 @@
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
-import { useDeferredValue, useRef, useState } from "react";
-import { useSize } from "@/components/charts/use-size";
+import { useDeferredValue, useState } from "react";
 import { ChartCell } from "@/components/metrics/chart-cell";
 import { ChartMenus } from "@/components/metrics/chart-menu";
 import { domainWithin, useDomainStore, useEnds } from "@/components/metrics/domain";
 import { NameDialog } from "@/components/metrics/name-dialog";
-import { inOrder, titleOf } from "@/components/metrics/series";
+import { titleOf } from "@/components/metrics/series";
 import { formatSpecs, parseSpecs, sameSpec } from "@/components/metrics/view";
 import { PickedPlace, ViewControls } from "@/components/metrics/view-controls";
 import { formatOf } from "@/components/metrics/x-axis";
@@ -15,6 +14,8 @@ import { Section } from "@/components/ui/section";
 import { Segmented } from "@/components/ui/segmented";
 import { ErrorState, SkeletonRows } from "@/components/ui/view-states";
 import { count } from "@/lib/format";
+import { usePageWidth } from "@/lib/page-width";
+import { shownNames } from "./asked";
 import { CompareChart } from "./compare-chart";
 import type { Compared } from "./model";
 import { firstNamesQuery, sharedNamesQuery } from "./queries";
@@ -22,8 +23,6 @@ import type { CompareSearch } from "./search";
 import { StepReductions } from "./step-reductions";
 
 const route = getRouteApi("/compare");
-/** Charts of metrics that nobody has chosen yet. */
-const FIRST = 6;
 const MOST = 24;
 /** A place of many runs leads to so many of their reductions. */
 const MOST_LINKS = 8;
@@ -39,11 +38,9 @@ interface ChartsProps {
 export function Charts({ ids, compared, live, change }: ChartsProps) {
   const view = route.useSearch();
   const { x = "step", from, to, each } = view;
-  const box = useRef<HTMLDivElement>(null);
-  const { width } = useSize(box);
+  const width = usePageWidth();
   const names = useInfiniteQuery(firstNamesQuery(ids));
-  const chosen = parseSpecs(view.metrics).flat();
-  const shown = chosen.length > 0 ? chosen : firstOf(names.data?.pages.flatMap(({ items }) => items) ?? []);
+  const shown = shownNames(view, names.data?.pages.flatMap(({ items }) => items) ?? []);
   const store = useDomainStore(`${x} ${ids.join()}`);
   const domain = domainWithin(useEnds(store), from, to);
   const formatX = formatOf(x, 0, domain);
@@ -83,27 +80,26 @@ export function Charts({ ids, compared, live, change }: ChartsProps) {
       {names.data && shown.length === 0 && (
         <p className="pt-2 text-muted">None of the runs logged a metric.</p>
       )}
-      <div className="grid gap-x-8 gap-y-6 md:grid-cols-2" ref={box}>
-        {width > 0 &&
-          shown.map((name) => (
-            <ChartCell
-              key={name}
-              name={titleOf(name)}
-              wide={each === true || wide.some((spec) => sameSpec(spec, [name]))}
-            >
-              {() => (
-                <CompareChart
-                  change={change}
-                  compared={compared}
-                  domain={store}
-                  ids={ids}
-                  live={live}
-                  name={name}
-                  width={width}
-                />
-              )}
-            </ChartCell>
-          ))}
+      <div className="grid gap-x-8 gap-y-6 md:grid-cols-2">
+        {shown.map((name) => (
+          <ChartCell
+            key={name}
+            name={titleOf(name)}
+            wide={each === true || wide.some((spec) => sameSpec(spec, [name]))}
+          >
+            {() => (
+              <CompareChart
+                change={change}
+                compared={compared}
+                domain={store}
+                ids={ids}
+                live={live}
+                name={name}
+                width={width}
+              />
+            )}
+          </ChartCell>
+        ))}
       </div>
       <ChartMenus />
       {view.at !== undefined && x === "step" && (
@@ -114,13 +110,6 @@ export function Charts({ ids, compared, live, change }: ChartsProps) {
       )}
     </Section>
   );
-}
-
-/** What most runs share comes first; how fast they are only where nothing else was logged. */
-function firstOf(items: readonly { name: string; runs: number }[]): string[] {
-  const own = items.filter(({ name }) => !name.startsWith("sys/"));
-  const most = inOrder(own.length > 0 ? own : items).sort((a, b) => b.runs - a.runs);
-  return most.slice(0, FIRST).map(({ name }) => name);
 }
 
 function ChooseMetrics({ ids, names, change }: Pick<ChartsProps, "ids" | "change"> & { names: string[] }) {

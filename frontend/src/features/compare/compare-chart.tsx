@@ -8,17 +8,16 @@ import { MetricFigure } from "@/components/metrics/chart-cell";
 import { actionsOf } from "@/components/metrics/chart-view";
 import { type DomainStore, domainWithin, useEnds } from "@/components/metrics/domain";
 import { bucketCaption, titleOf } from "@/components/metrics/series";
-import { bucketsFor, formatOf, roundRange, type XAxis, xNameOf } from "@/components/metrics/x-axis";
+import { formatOf, roundRange, type XAxis, xNameOf } from "@/components/metrics/x-axis";
 import { ErrorState, Skeleton } from "@/components/ui/view-states";
 import { count } from "@/lib/format";
+import { curvesAsked } from "./asked";
 import { type Compared, linesOf } from "./model";
 import { type Curves, curvesQuery } from "./queries";
 import type { CompareSearch } from "./search";
 
 const route = getRouteApi("/compare");
 const LIVE_MS = 3_000;
-/** Points of all lines of a chart: many runs are drawn in fewer buckets each, which the caption tells. */
-const MOST_POINTS = 20_000;
 /** Charts of one run each, of one metric. */
 const MOST_EACH = 24;
 
@@ -35,11 +34,10 @@ interface CompareChartProps {
 /** One metric of all runs, in one chart or one each. */
 export function CompareChart(props: CompareChartProps) {
   const { name, ids, compared, domain, width, live } = props;
-  const { x = "step", from, to, each } = route.useSearch();
-  const most = Math.max(100, Math.floor(MOST_POINTS / ids.length / 100) * 100);
-  const buckets = Math.min(most, bucketsFor(width / 2, 600));
+  const view = route.useSearch();
+  const { x = "step", each } = view;
   const asked = useQuery({
-    ...curvesQuery({ ids, name, x, from, to, buckets }),
+    ...curvesQuery(curvesAsked(view, ids, name, width)),
     refetchInterval: live ? LIVE_MS : false,
   });
   const lines = useMemo(

@@ -1,8 +1,9 @@
 import { type QueryClient, queryOptions } from "@tanstack/react-query";
 import type { Metrics } from "@/api/schema";
+import type { ChartView } from "@/components/metrics/chart-view";
 import { type Curve, curveOf } from "@/components/metrics/series";
-import type { Spec } from "@/components/metrics/view";
-import type { XAxis } from "@/components/metrics/x-axis";
+import { parseSpecs, type Spec } from "@/components/metrics/view";
+import { bucketsFor, type XAxis } from "@/components/metrics/x-axis";
 import { fetchMetrics, runKeys } from "../queries";
 
 export interface CurveRange {
@@ -12,6 +13,16 @@ export interface CurveRange {
   to?: number | undefined;
   buckets: number;
 }
+
+/** What the address says of the curves: their axis, its ends, whose, and how many charts stand beside each other. */
+export function rangeOf(view: Shown, page: number): CurveRange {
+  const { x = "step", from, to, attempt, wide } = view;
+  const share = page >= 1024 ? page / 3 : page >= 700 ? page / 2 : page;
+  const buckets = bucketsFor(share * (parseSpecs(wide).length > 0 ? 3 : 1));
+  return { x, from, to, attempt, buckets };
+}
+
+type Shown = Pick<ChartView, "x" | "from" | "to" | "wide"> & { attempt?: string | undefined };
 
 /** A curve with where its axis of time has its zero, in ms since 1970. */
 interface RunCurve {

@@ -1,17 +1,18 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
-import { useCallback, useEffect, useMemo, useRef, useState } from "react";
+import { useCallback, useEffect, useMemo, useState } from "react";
 import type { MetricGroups } from "@/api/schema";
-import { useSize } from "@/components/charts/use-size";
 import { ChartMenus } from "@/components/metrics/chart-menu";
 import { domainWithin, useDomainStore, useEnds } from "@/components/metrics/domain";
 import { parseSpecs, toggled } from "@/components/metrics/view";
 import { PickedPlace } from "@/components/metrics/view-controls";
-import { bucketsFor, formatOf } from "@/components/metrics/x-axis";
+import { formatOf } from "@/components/metrics/x-axis";
 import { EmptyState, ErrorState, SkeletonRows, StaleBanner } from "@/components/ui/view-states";
 import { formatInteger } from "@/lib/format";
+import { usePageWidth } from "@/lib/page-width";
 import { GapNote } from "../gap-note";
 import { metricGroupsQuery, runEndedQuery } from "../queries";
+import { rangeOf } from "./curves";
 import { columnsOf, Fold, Grid, MetricGroup, type Shared } from "./group";
 import { useMarkers } from "./markers";
 import { opensByItself } from "./opening";
@@ -27,11 +28,9 @@ export function MetricsTab() {
   const { q } = route.useSearch();
   const ended = useQuery(runEndedQuery(runId)).data === true;
   const groups = useQuery(metricGroupsQuery(runId, q, ended));
-  const box = useRef<HTMLDivElement>(null);
-  const { width } = useSize(box);
   const none = groups.data?.total === 0 && !q;
   return (
-    <div ref={box}>
+    <div>
       <GapNote runId={runId} what="metrics" />
       {groups.data && groups.error && <StaleBanner error={groups.error} since={groups.dataUpdatedAt} />}
       {!groups.data && groups.error && (
@@ -47,17 +46,12 @@ export function MetricsTab() {
           Speed is recorded by itself once steps run; the program adds its own with run.log.
         </EmptyState>
       )}
-      {groups.data && !none && width > 0 && <Charts groups={groups.data} runId={runId} width={width} />}
+      {groups.data && !none && <Charts groups={groups.data} runId={runId} />}
     </div>
   );
 }
 
-/** A chart's share of the page, from which follows how many buckets it can draw. */
-function chartWidth(width: number): number {
-  return width >= 1024 ? width / 3 : width >= 700 ? width / 2 : width;
-}
-
-function Charts({ runId, groups, width }: { runId: string; groups: MetricGroups; width: number }) {
+function Charts({ runId, groups }: { runId: string; groups: MetricGroups }) {
   const view = route.useSearch();
   const navigate = route.useNavigate();
   const { x = "step", from, to, attempt, pin } = view;
@@ -75,7 +69,7 @@ function Charts({ runId, groups, width }: { runId: string; groups: MetricGroups;
   const markers = useMarkers(runId, x, zero);
   const shownDomain = domainWithin(useEnds(store), from, to);
   const formatX = formatOf(x, zero, shownDomain);
-  const buckets = bucketsFor(chartWidth(width) * (parseSpecs(view.wide).length > 0 ? 3 : 1));
+  const { buckets } = rangeOf(view, usePageWidth());
   const shared = useMemo<Shared>(
     () => ({ range: { x, from, to, attempt, buckets }, domain: store, markers, onZero: setZero }),
     [x, from, to, attempt, buckets, store, markers],
