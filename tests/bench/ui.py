@@ -11,21 +11,29 @@ both by the DevTools protocol. Each case is repeated, and its median is what cou
 - `zoom`: frames between the press and one second after the release of a range that is drawn over a chart;
 - `compare`: 50 runs, until the charts in the window have ink.
 
-A chart counts as drawn by its pixels in the colours of curves, so that an empty one cannot look fast.
+A chart counts as drawn by its pixels in the colours of curves, so that an empty one cannot look fast. Beside each time
+stands the processor time of the page's main thread (`..._cpu_ms`), of which the load of the machine changes less; it is
+that of the slowed browser.
+
+`--before DIR` measures another checkout beside this one, round by round in turns: its environment, server and dashboard
+must be built (`make .venv/.dev frontend/dist/index.html`). What it has no page for is left out of the comparison.
 """
 
+import argparse
 import json
 import os
 import shutil
 import statistics
+import subprocess
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, CDPSession, Page, sync_playwright
 
-from drumline import Client
 from support.deployment import ROOT, Deployment
 
 STEPS, NAMES, RUNS, ROUNDS = 20_000, 10, 50, 5
@@ -47,23 +55,39 @@ def main(run, *, seed: int = 0, steps: int = 100, names: int = 1):
             value = math.exp(-step * (name + 1) / steps) + 0.1 * math.sin(step * (seed + 1))
             run.log(step=step, **{f"m/{name}": value})
 """
+FILL = """
+import sys
+from drumline import Client
+
+program, steps, names, runs = sys.argv[1], *map(int, sys.argv[2:])
+with Client() as client:
+    large = client.submit(program, parameters={"steps": steps, "names": names})
+    batch = client.sweep(program, {"seed": list(range(runs))}, parameters={"steps": 1000, "names": 2})
+    assert large.wait(timeout=600).state == "SUCCEEDED"
+    assert batch.wait(timeout=1800).details.states == {"SUCCEEDED": runs}
+print(large.id, batch.id)
+"""
 DRAWN = """least => {
-  const seen = [...document.querySelectorAll("[data-metric]")].filter(cell => {
+  const now = performance.now();
+  const inWindow = cell => {
     const box = cell.getBoundingClientRect();
     return box.top < innerHeight && box.bottom > 0;
-  });
+  };
+  const places = [...document.querySelectorAll("[data-metric]")];
+  const seen = (places.length ? places : [...document.querySelectorAll(".uplot")]).filter(inWindow);
   const hasInk = cell => {
     const canvas = cell.querySelector("canvas");
     if (!canvas || !canvas.width) return false;
     const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
     let ink = 0;
-    for (let at = 0; at < pixels.length; at += 4) {
-      const [red, green, blue] = pixels.subarray(at, at + 3);
+    for (let at = 0; at < pixels.length && ink <= 300; at += 4) {
+      const red = pixels[at], green = pixels[at + 1], blue = pixels[at + 2];
       if (pixels[at + 3] > 40 && Math.max(red, green, blue) - Math.min(red, green, blue) > 40) ink += 1;
     }
     return ink > 300;
   };
-  return seen.length >= least && seen.every(hasInk) ? performance.now() : false;
+  // The look itself takes time of the page, which is none of the page's.
+  return seen.length >= least && seen.every(hasInk) ? now : false;
 }"""
 FRAMES = """() => {
   window.frameTimes = [];
@@ -102,65 +126,109 @@ TAKES_TEXT = """() => {
 
 @dataclass(frozen=True)
 class World:
-    """What is measured."""
+    """What is measured: a deployment with its runs."""
 
-    url: str
+    deployment: Deployment
     run: str
     batch: str
+    charts: str
+    """The tab of a run with its curves."""
+    compares: bool
+    """Whether it has a page that compares runs."""
 
 
 def main() -> None:
     """Runs every case and prints what it took beside its budget."""
-    with tempfile.TemporaryDirectory() as room:
-        deployment = Deployment.start(Path(room) / "data")
-        try:
-            deployment.wait_for_devices()
-            report = _measure(deployment, _fill(deployment, Path(room) / "curves.py"))
-        finally:
-            deployment.stop()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--before", type=Path, metavar="DIR", help="another checkout, measured in turns with this one")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"rounds of each case; {ROUNDS} if left out")
+    options = parser.parse_args()
+    with ExitStack() as stack:
+        roots = {"now": ROOT} | ({"before": options.before.resolve()} if options.before else {})
+        worlds = {name: stack.enter_context(_world(root)) for name, root in roots.items()}
+        report = _measure(worlds, options.rounds)
     path = ROOT / "build" / "bench" / "ui.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(report, indent=2) + "\n")
     for name, budget in BUDGETS.items():
-        print(f"{name:12} {report[name]:8.1f} of {budget}")
+        before = report["before"].get(name)
+        beside = f"; before {before:.1f}, ratio {report['ratio'][name]:.2f}" if before else ""
+        print(f"{name:12} {report[name]:8.1f} of {budget}{beside}")
     print(f"load {report['load_before']} to {report['load_after']} on {os.cpu_count()} cores; {path}")
 
 
-def _fill(deployment: Deployment, program: Path) -> World:
+@contextmanager
+def _world(root: Path) -> Iterator[World]:
+    """The checkout's own `drumline up`, filled."""
+    features = root / "frontend" / "src" / "features"
+    with tempfile.TemporaryDirectory() as room:
+        command = (str(root / ".venv" / "bin" / "drumline"),)
+        deployment = Deployment.start(Path(room) / "data", command=command)
+        try:
+            deployment.wait_for_devices()
+            run, batch = _fill(root, deployment, Path(room) / "curves.py")
+            charts = "metrics" if (features / "run" / "metrics").is_dir() else "throughput"
+            yield World(deployment, run, batch, charts, (features / "compare").is_dir())
+        finally:
+            deployment.stop()
+
+
+def _fill(root: Path, deployment: Deployment, program: Path) -> tuple[str, str]:
+    """Ids of a long run and of a sweep, which the checkout's own SDK submits."""
     program.write_text(PROGRAM)
-    with Client(deployment.url, deployment.token) as client:
-        large = client.submit(program, parameters={"steps": STEPS, "names": NAMES})
-        batch = client.sweep(program, {"seed": list(range(RUNS))}, parameters={"steps": 1000, "names": 2})
-        assert large.wait(timeout=600).state == "SUCCEEDED"
-        assert batch.wait(timeout=1800).details.states == {"SUCCEEDED": RUNS}
-        return World(deployment.url, large.id, batch.id)
+    command = [root / ".venv" / "bin" / "python", "-c", FILL, program, str(STEPS), str(NAMES), str(RUNS)]
+    filled = subprocess.run(
+        command,
+        cwd=program.parent,
+        env=deployment.environment,
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=2400,
+    )
+    run, batch = filled.stdout.split()
+    return run, batch
 
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell")
 """Whole ones first, as users have them."""
 
 
-def _measure(deployment: Deployment, world: World) -> dict[str, Any]:
-    before = os.getloadavg()
+def _measure(worlds: dict[str, World], rounds: int) -> dict[str, Any]:
+    """Medians of the cases, with those of before and the ratio to them where both were measured."""
+    load = os.getloadavg()
     path = next(filter(None, map(shutil.which, BROWSERS)))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        entry = _entry_kb(browser, deployment)
-        visits = [_visit(browser, deployment) for _ in range(ROUNDS)]
-        metrics = [_open(browser, deployment, f"/runs/{world.run}/metrics", 4) for _ in range(ROUNDS)]
-        zooms = [_zoom(browser, deployment, f"/runs/{world.run}/metrics") for _ in range(ROUNDS)]
-        compare = [_open(browser, deployment, f"/compare?batch={world.batch}", 2) for _ in range(ROUNDS)]
+        found: dict[str, list[dict[str, float]]] = {name: [] for name in worlds}
+        for _ in range(rounds):
+            for case in (_visit, _metrics, _zoom, _compare):
+                for name, world in worlds.items():
+                    found[name].append(case(browser, world))
+        entry = {name: {"entry_kb": _entry_kb(browser, world.deployment)} for name, world in worlds.items()}
         browser.close()
+    medians = {name: entry[name] | _medians(found[name]) for name in worlds}
+    now, before = medians["now"], medians.get("before", {})
     return {
-        "entry_kb": entry,
-        **{name: statistics.median(visit[name] for visit in visits) for name in visits[0]},
-        "metrics_ms": statistics.median(metrics),
-        "zoom_p95_ms": statistics.median(zooms),
-        "compare_ms": statistics.median(compare),
-        "rounds": {"visits": visits, "metrics_ms": metrics, "zoom_p95_ms": zooms, "compare_ms": compare},
+        **now,
+        "before": before, "ratio": {name: now[name] / before[name] for name in now if before.get(name)},
+        "rounds": found,
         "steps": STEPS, "names": NAMES, "runs": RUNS, "slower": SLOWER, "network": NETWORK,
-        "load_before": before, "load_after": os.getloadavg(), "cores": os.cpu_count(),
+        "load_before": load, "load_after": os.getloadavg(), "cores": os.cpu_count(),
     }  # fmt: skip
+
+
+def _medians(rounds: list[dict[str, float]]) -> dict[str, float]:
+    names = dict.fromkeys(name for one in rounds for name in one)
+    return {name: statistics.median(one[name] for one in rounds if name in one) for name in names}
+
+
+def _metrics(browser: Browser, world: World) -> dict[str, float]:
+    return _open(browser, world, f"/runs/{world.run}/{world.charts}", 4, "metrics")
+
+
+def _compare(browser: Browser, world: World) -> dict[str, float]:
+    return _open(browser, world, f"/compare?batch={world.batch}", 2, "compare") if world.compares else {}
 
 
 def _context(browser: Browser, deployment: Deployment) -> BrowserContext:
@@ -172,14 +240,20 @@ def _context(browser: Browser, deployment: Deployment) -> BrowserContext:
     return context
 
 
-def _held_back(context: BrowserContext) -> Page:
-    """A page with what a browser has from an earlier visit, slowed down."""
+def _held_back(context: BrowserContext) -> tuple[Page, Callable[[], float]]:
+    """A page with what a browser has from an earlier visit, slowed down; what its thread has computed, in ms."""
     page = context.new_page()
     devtools = context.new_cdp_session(page)
     devtools.send("Network.enable")
     devtools.send("Network.emulateNetworkConditions", NETWORK)
     devtools.send("Emulation.setCPUThrottlingRate", {"rate": SLOWER})
-    return page
+    devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
+    return page, lambda: _computed_ms(devtools)
+
+
+def _computed_ms(devtools: CDPSession) -> float:
+    metrics = devtools.send("Performance.getMetrics")["metrics"]
+    return float(next(one["value"] for one in metrics if one["name"] == "TaskDuration")) * 1000
 
 
 def _entry_kb(browser: Browser, deployment: Deployment) -> float:
@@ -195,53 +269,62 @@ def _entry_kb(browser: Browser, deployment: Deployment) -> float:
     return float(total) / 1000
 
 
-def _visit(browser: Browser, deployment: Deployment) -> dict[str, float]:
+def _visit(browser: Browser, world: World) -> dict[str, float]:
     """Overview for the first time, then the palette."""
+    deployment = world.deployment
     context = _context(browser, deployment)
-    page = _held_back(context)
+    page, computed = _held_back(context)
     page.add_init_script(f"({WATCH})()")
     page.goto(deployment.url, wait_until="commit")
     page.wait_for_function(IS_QUIET, timeout=WAIT_MS, polling=50)
     seen = page.evaluate("() => window.seen")
+    overview = computed()
     page.evaluate("() => addEventListener('keydown', () => { window.pressed ??= performance.now() }, true)")
     page.keyboard.press("ControlOrMeta+k")
-    opened = page.wait_for_function(TAKES_TEXT, timeout=WAIT_MS).json_value()
+    opened = float(page.wait_for_function(TAKES_TEXT, timeout=WAIT_MS).json_value())
+    palette = computed() - overview
     context.close()
-    return {"row_ms": seen["row"], "lcp_ms": seen["lcp"], "tbt_ms": seen["tbt"], "palette_ms": float(opened)}
+    return {
+        "row_ms": seen["row"], "lcp_ms": seen["lcp"], "tbt_ms": seen["tbt"], "overview_cpu_ms": overview,
+        "palette_ms": opened, "palette_cpu_ms": palette,
+    }  # fmt: skip
 
 
-def _open(browser: Browser, deployment: Deployment, path: str, least: int) -> float:
-    """Milliseconds from going there until all charts in the window have ink, with scripts in the cache."""
-    context = _context(browser, deployment)
+def _open(browser: Browser, world: World, path: str, least: int, name: str) -> dict[str, float]:
+    """Until all charts in the window have ink, with scripts in the cache."""
+    context = _context(browser, world.deployment)
     warm = context.new_page()
-    warm.goto(f"{deployment.url}{path}")
+    warm.goto(f"{world.deployment.url}{path}")
     warm.wait_for_function(DRAWN, arg=least, timeout=WAIT_MS)
     warm.close()
-    page = _held_back(context)
-    page.goto(f"{deployment.url}{path}", wait_until="commit")
+    page, computed = _held_back(context)
+    page.goto(f"{world.deployment.url}{path}", wait_until="commit")
     took = float(page.wait_for_function(DRAWN, arg=least, timeout=WAIT_MS, polling=50).json_value())
+    cpu = computed()
     context.close()
-    return took
+    return {f"{name}_ms": took, f"{name}_cpu_ms": cpu}
 
 
-def _zoom(browser: Browser, deployment: Deployment, path: str) -> float:
+def _zoom(browser: Browser, world: World) -> dict[str, float]:
     """The 95th of 100 frame times while a range is drawn and its charts are drawn again."""
-    context = _context(browser, deployment)
-    page = _held_back(context)
-    page.goto(f"{deployment.url}{path}")
+    context = _context(browser, world.deployment)
+    page, computed = _held_back(context)
+    page.goto(f"{world.deployment.url}/runs/{world.run}/{world.charts}")
     page.wait_for_function(DRAWN, arg=4, timeout=WAIT_MS)
     box = page.locator(".u-over").first.bounding_box()
     assert box is not None
     middle = box["y"] + box["height"] / 2
     page.mouse.move(box["x"] + 40, middle)
     page.evaluate(FRAMES)
+    before = computed()
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] / 2, middle, steps=30)
     page.mouse.up()
     page.wait_for_function("end => performance.now() > end", arg=page.evaluate("() => performance.now() + 1000"))
     frames = sorted(page.evaluate("() => { cancelAnimationFrame(window.frame); return window.frameTimes }"))
+    cpu = computed() - before
     context.close()
-    return float(frames[int(len(frames) * 0.95)])
+    return {"zoom_p95_ms": float(frames[int(len(frames) * 0.95)]), "zoom_cpu_ms": cpu}
 
 
 if __name__ == "__main__":

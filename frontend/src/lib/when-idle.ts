@@ -7,7 +7,7 @@ const LATEST_MS = 1_000;
 let asked = false;
 
 /** Runs `work` when the browser is idle; the function that it returns takes it back. */
-export function whenIdle(work: () => void): () => void {
+function whenIdle(work: () => void): () => void {
   waiting.add(work);
   ask();
   return () => waiting.delete(work);

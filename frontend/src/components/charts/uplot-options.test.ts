@@ -29,6 +29,7 @@ function options(log = false, limits: Limits = { low: null, high: null }) {
     domain: () => [2, 40],
     numberAt: (drawn) => drawn,
     onRange: () => undefined,
+    isSeen: () => true,
     onCursor: () => undefined,
   });
 }

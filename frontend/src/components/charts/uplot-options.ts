@@ -51,6 +51,8 @@ interface ChartSettings {
   /** A range was drawn with the pointer. */
   onRange: (from: number, to: number) => void;
   onCursor: (index: number | null) => void;
+  /** Whether any of it is in the window. */
+  isSeen: () => boolean;
   /** Draws over the curves. */
   onDrawn: (chart: uPlot) => void;
 }
@@ -148,7 +150,13 @@ export function chartOptions(settings: ChartSettings): uPlot.Options {
       y: { range: (chart, low, high) => within(range(chart, low, high), settings.limits()) },
     },
     cursor: {
-      sync: { key: group, setSeries: false, scales: ["x", null] },
+      sync: {
+        key: group,
+        setSeries: false,
+        scales: ["x", null],
+        // Charts out of sight follow nothing: each costs every move of the pointer a part of its frame.
+        filters: { sub: (type) => type !== "mousemove" || settings.isSeen() },
+      },
       y: false,
       drag: { x: true, y: false, setScale: false },
       points: { show: (_chart, series) => dotOf(layers, series) },

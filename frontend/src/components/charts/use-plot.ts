@@ -40,6 +40,7 @@ export function usePlot(
 ): RefObject<uPlot | null> {
   const chart = useRef<uPlot | null>(null);
   const shown = useRef<unknown[]>([]);
+  const seen = useRef(true);
   const theme = useTheme();
   const now = useEffectEvent(() => settings);
   const make = useEffectEvent(
@@ -62,6 +63,7 @@ export function usePlot(
       domain: () => [...now().domain],
       numberAt: (drawn) => now().drawing.places.from(drawn),
       onRange: (from, to) => now().onRange(from, to),
+      isSeen: () => seen.current,
       onCursor: (at) => cursor.set(at === null ? null : placeOf(chart.current, at, now().drawing)),
       onDrawn: (made) => drawMarkers(made, now().markers, now().picked, colors),
     });
@@ -75,7 +77,7 @@ export function usePlot(
     if (!node) return;
     const owner = {};
     // The observer tells the width once the page is laid out: to ask for it before lays the page out for each chart.
-    const observer = new ResizeObserver(() => {
+    const size = new ResizeObserver(() => {
       const width = node.clientWidth;
       if (width === 0) return;
       if (chart.current) return chart.current.setSize({ width, height: now().height });
@@ -84,9 +86,14 @@ export function usePlot(
         chart.current = make(node, width);
       });
     });
-    observer.observe(node);
+    size.observe(node);
+    const sight = new IntersectionObserver((entries) => {
+      seen.current = entries.at(-1)?.isIntersecting ?? true;
+    });
+    sight.observe(node);
     return () => {
-      observer.disconnect();
+      size.disconnect();
+      sight.disconnect();
       dropDraw(owner);
       chart.current?.destroy();
       chart.current = null;

@@ -1,4 +1,4 @@
-import { Fragment, type ReactNode, useMemo } from "react";
+import { Fragment, memo, type ReactNode, useMemo } from "react";
 import { LineMark } from "@/components/charts/line-mark";
 import { LineText } from "@/components/ui/line-text";
 import { ScrollBox } from "@/components/ui/scroll-box";
@@ -20,14 +20,24 @@ interface SideBySideProps {
 
 /** Parameters, results and configuration of the runs beside each other: what differs first. */
 export function SideBySide({ compared, same, aside }: SideBySideProps) {
-  const now = useNow();
   const shown = useMemo(() => compared.filter(({ run, drawn, base }) => run && (drawn || base)), [compared]);
   // The base is the first column, to which all others are held.
-  const columns = [...shown].sort((a, b) => Number(b.base) - Number(a.base)).slice(0, MOST_COLUMNS);
-  const rows = rowsOf(
-    columns.flatMap(({ run }) => run ?? []),
-    now,
+  const columns = useMemo(
+    () => [...shown].sort((a, b) => Number(b.base) - Number(a.base)).slice(0, MOST_COLUMNS),
+    [shown],
   );
+  // Only what a run has taken so far changes with time.
+  const present = useNow();
+  const now = columns.some(({ run }) => run?.started_at && !run.ended_at) ? present : 0;
+  const rows = useMemo(
+    () =>
+      rowsOf(
+        columns.flatMap(({ run }) => run ?? []),
+        now,
+      ),
+    [columns, now],
+  );
+  const listed = useMemo(() => (same ? rows : rows.filter(({ differs }) => differs)), [rows, same]);
   const alike = rows.filter(({ differs }) => !differs).length;
   const note = [
     columns.length < shown.length && `${columns.length} of ${count(shown.length, "run")}`,
@@ -35,11 +45,7 @@ export function SideBySide({ compared, same, aside }: SideBySideProps) {
   ];
   return (
     <Section aside={aside} note={note.filter(Boolean).join("; ")} title="Side by side">
-      <Matrix
-        columns={columns}
-        label="Runs side by side"
-        rows={same ? rows : rows.filter(({ differs }) => differs)}
-      />
+      <Matrix columns={columns} label="Runs side by side" rows={listed} />
     </Section>
   );
 }
@@ -50,7 +56,7 @@ interface MatrixProps {
   rows: readonly Row[];
 }
 
-function Matrix({ label, columns, rows }: MatrixProps) {
+const Matrix = memo(function Matrix({ label, columns, rows }: MatrixProps) {
   const sections = [...new Set(rows.map(({ section }) => section))];
   if (rows.length === 0) return <p className="pt-3 text-muted">Nothing differs.</p>;
   return (
@@ -94,7 +100,7 @@ function Matrix({ label, columns, rows }: MatrixProps) {
       </table>
     </ScrollBox>
   );
-}
+});
 
 function MatrixRow({ row }: { row: Row }) {
   const [base] = row.values;
