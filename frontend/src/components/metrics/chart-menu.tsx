@@ -52,7 +52,7 @@ export function ChartMenus() {
     <>
       <Menu.Root handle={menu} modal={false}>
         {({ payload: chart }) => (
-          <Menu.Portal container={popupContainer()}>
+          <Menu.Portal container={popupContainer}>
             <Menu.Positioner align="end" className="z-50 outline-none" sideOffset={4}>
               <Menu.Popup className="min-w-48 rounded-panel border border-line-strong bg-bg p-1 outline-none">
                 {chart && <Items {...chart} onLimitsAsked={() => setAsking(chart)} />}

@@ -21,7 +21,7 @@ export function CopyMenu({ label, choices }: { label: string; choices: readonly 
         {label}
         <Icon className="text-muted" name="down" size={12} />
       </Menu.Trigger>
-      <Menu.Portal container={popupContainer()}>
+      <Menu.Portal container={popupContainer}>
         <Menu.Positioner align="end" className="z-50 outline-none" sideOffset={4}>
           <Menu.Popup className="min-w-44 rounded-panel border border-line-strong bg-bg p-1 outline-none">
             {choices.map(({ name, text, note }) => (

@@ -39,7 +39,7 @@ export function Select<Value extends string>(props: SelectProps<Value>) {
         <Base.Value className="flex-1 truncate" />
         <Icon className="shrink-0 text-muted" name="down" size={12} />
       </Base.Trigger>
-      <Base.Portal container={popupContainer()}>
+      <Base.Portal container={popupContainer}>
         <Base.Positioner
           align="start"
           alignItemWithTrigger={false}

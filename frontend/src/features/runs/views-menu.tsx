@@ -29,7 +29,7 @@ export function ViewsMenu({ current, onOpen }: ViewsMenuProps) {
           Views
           <Icon className="text-muted" name="down" size={12} />
         </Menu.Trigger>
-        <Menu.Portal container={popupContainer()}>
+        <Menu.Portal container={popupContainer}>
           <Menu.Positioner align="end" className="z-50 outline-none" sideOffset={4}>
             <Menu.Popup className="max-h-96 min-w-52 overflow-y-auto rounded-panel border border-line-strong bg-bg p-1 outline-none">
               {items.map(({ name, view, made_by: maker }) => (
