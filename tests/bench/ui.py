@@ -176,7 +176,7 @@ def _world(root: Path) -> Iterator[World]:
 def _fill(root: Path, deployment: Deployment, program: Path) -> tuple[str, str]:
     """Ids of a long run and of a sweep, which the checkout's own SDK submits."""
     program.write_text(PROGRAM)
-    command = [root / ".venv" / "bin" / "python", "-c", FILL, program, str(STEPS), str(NAMES), str(RUNS)]
+    command = [str(root / ".venv" / "bin" / "python"), "-c", FILL, str(program), str(STEPS), str(NAMES), str(RUNS)]
     filled = subprocess.run(
         command,
         cwd=program.parent,
