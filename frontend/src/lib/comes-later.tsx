@@ -14,7 +14,7 @@ export function comesLater<Props extends object>(load: () => Promise<{ default: 
   };
   const Lazy = lazy(ahead);
   function Later(props: Props) {
-    // Not another one while it is on the page, which would begin anew.
+    // Not another one while it is on the page, which would begin again.
     const [Known] = useState<ComponentType<Props>>(() => loaded ?? Lazy);
     return <Known {...props} />;
   }
