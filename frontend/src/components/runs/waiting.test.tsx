@@ -55,7 +55,7 @@ describe("why a run waits", () => {
       `/runs/${SECOND}/metrics`,
     ]);
     expect(why.textContent).toContain("by the time limit of r-nf022.");
-    expect(why.textContent).toContain("wanted 4free 2missing records alpha 3, beta 1hosts alpha, beta");
+    expect(why.textContent).toContain("wanted 4free 2missing records alpha 3, beta 1hosts alpha and beta");
     expect(why.textContent).toContain("until 2026-01-02 03:04:05 UTChost 2026-99-99T99:99:99Z");
   });
 
