@@ -187,6 +187,7 @@ def _chart(run: Run, page: Page) -> Shown:
 def _pages_of(chart: Locator) -> list[list[str]]:
     """All rows of its table, of which it holds a page at a time."""
     cells = "rows => rows.map(row => [...row.cells].map(one => one.textContent))"
+    chart.locator("tbody tr").first.wait_for(state="attached", timeout=TIMEOUT_MS)  # made when the browser is idle
     further = chart.get_by_role("button", name="Further rows")
     rows: list[list[str]] = chart.locator("tbody tr").evaluate_all(cells)
     while further.count() and further.is_enabled():

@@ -59,7 +59,7 @@ def test_the_time_of_a_live_run_grows_and_its_end_is_in_the_usage(
         gate.touch()
         assert run.wait(timeout=60).state == "SUCCEEDED", run.reason
         expect(page.get_by_text("as told so far")).to_have_count(0, timeout=TIMEOUT_MS)
-        _read_along(page, deployment.get(f"/runs/{run.id}/timeline?pieces=300")["items"])
+        _read_along(page, deployment.get(f"/runs/{run.id}/timeline", pieces=300)["items"])
         _enlarge(page, run)
     page.goto(f"{deployment.url}/usage?by=host")
     usage = page.get_by_role("table", name="Usage")

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select, text
+from sqlalchemy import func, insert, select, text
 from sqlalchemy.orm import Session
 
 from drumline import Client
@@ -20,7 +20,7 @@ from drumline_server.scheduling.leadership import SoleServer
 from drumline_server.scheduling.loops import erase_runs
 from drumline_server.services import run_changes
 from drumline_server.services.submit import Submission
-from drumline_server.storage.models import Base, LedgerEntry, Run
+from drumline_server.storage.models import Base, LedgerEntry, Run, RunEvent
 from support.checkpoints import expired, save, started
 from support.core import TESTER, Core, submission_body
 from support.deletions import delete, ended_run, erase, stored_rows
@@ -129,6 +129,7 @@ def test_a_run_is_erased_in_short_parts_and_only_what_it_used_stays(core: Core) 
     wanted |= {"placement_record", "variable_record", "checkpoint", "stretch", "media", "arrival_record", "profile"}
     assert set(stored_rows(core, run)) == wanted == {table.name for table in child_tables()} | {"run"}
     beside = stored_rows(core, other)
+    core.write(lambda session: add_events(session, run, 20_000))  # more than a fast machine erases in one part
 
     delete(core, run)
     took = []
@@ -148,6 +149,13 @@ def test_a_run_is_erased_in_short_parts_and_only_what_it_used_stays(core: Core) 
     assert core.read(lambda session: session.scalar(used))
     with pytest.raises(RunDeletedError):
         core.run(run)
+
+
+def add_events(session: Session, run: str, count: int) -> None:
+    """Copies of the run's last event, numbered on."""
+    last = session.scalars(select(RunEvent).where(RunEvent.run_id == run).order_by(RunEvent.seq.desc()).limit(1)).one()
+    values = {column.key: getattr(last, column.key) for column in RunEvent.__mapper__.column_attrs}
+    session.execute(insert(RunEvent), [values | {"seq": last.seq + number} for number in range(1, count + 1)])
 
 
 def child_tables() -> set[Any]:
