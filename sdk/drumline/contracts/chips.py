@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from drumline.contracts.base import AtMost, Finite, Reply, Text
+from drumline.contracts.base import AtMost, Finite, Refusal, Reply, Text
 
 MAX_CHIP_PROGRAMS = 20
 MAX_EXCHANGES = 64
@@ -14,7 +14,9 @@ MAX_GROUP = 64
 MAX_ALLOCATIONS = 10
 
 SliceName = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9]{1,12}(:\d{1,4}(x\d{1,4}){0,2}|-\d{1,6})$", max_length=32)
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9]{1,12}(:\d{1,4}(x\d{1,4}){0,2}|-\d{1,6})$", max_length=32),
+    Refusal("names no slice; write one such as 'v5e:16x16', an accelerator type such as 'v4-32', or GPUs as 'h100:8'"),
 ]
 """A TPU slice by its chips, `v5e:16x16`, or by its accelerator type, `v4-32`; or GPUs, `h100:8`."""
 ParameterName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w{0,99}$", max_length=100)]

@@ -4,7 +4,9 @@ import random
 from itertools import product
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
+from drumline.contracts.chips import SliceName
 from drumline.slices import (
     Blocks,
     KnownSlice,
@@ -177,3 +179,9 @@ def test_a_slice_tells_its_links_and_where_they_wrap_around(
     assert (known.wraps, len(found)) == (wraps, links)
     assert len({frozenset(link) for link in found}) == links
     assert all(sum(a != b for a, b in zip(one, other, strict=True)) == 1 for one, other in found)
+
+
+@pytest.mark.parametrize("named", ["v4:99999x2x2", "v4:", "h100 8", "v5e:4x4x4x4"])
+def test_what_names_no_slice_is_refused_with_what_does(named: str) -> None:
+    with pytest.raises(ValidationError, match=r"names no slice; write one such as 'v5e:16x16'"):
+        TypeAdapter(SliceName).validate_python(named)
