@@ -257,14 +257,14 @@ Text = Annotated[str, AfterValidator(_storable)]
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
-def _seen(text: str) -> str:
+def _refuse_unseen(text: str) -> str:
     found = _UNSEEN.search(text)
     if found:
         raise ValueError(f"holds {found[0]!a}, which is not seen, breaks the line or turns its direction; remove it")
     return text
 
 
-Title = Annotated[Text, AfterValidator(_seen)]
+Title = Annotated[Text, AfterValidator(_refuse_unseen)]
 """A name that people give and read in a line among others: nothing in it that a reader would not see."""
 
 

@@ -334,7 +334,7 @@ class Rendezvous(Reply):
     devices: tuple[AssignedDevice, ...] = ()
     """Devices of the whole gang by replica and logical position; empty for a gang of one, and until it is complete."""
     hosts: tuple[str, ...] = ()
-    """Names of the members' hosts by rank, for messages; empty as long, and from older servers."""
+    """Names of the members' hosts by rank, for messages; empty until then too, and from older servers."""
     one_store: bool = False
     """Of a gang: whether the hosts of all members keep checkpoints in one store. Else it can't save any."""
 
