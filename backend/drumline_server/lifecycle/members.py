@@ -111,6 +111,7 @@ def _assignment(session: Session, locked: LockedMember) -> Claimed:
             "takes_throughput": True,
             "takes_arrivals": True,
             "takes_strips": True,
+            "takes_usage": True,
         }
     )
 

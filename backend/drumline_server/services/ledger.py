@@ -1,5 +1,5 @@
 """Where the time of runs went: of one run, of many by owner, host or project, with its cost; and in its order: what
-each place of a gang did, attempt after attempt.
+each place of a gang did, attempt after attempt. And what members use of their hosts.
 """
 
 from collections import defaultdict
@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Literal
 
-from sqlalchemy import Row, func, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Row, ScalarSelect, func, select
+from sqlalchemy.orm import Session, aliased
 
 from drumline.contracts import api
 from drumline.contracts.base import from_micros
 from drumline.contracts.spent import GROUPS, SENTENCES, Spent
+from drumline.contracts.usage import Usage
 from drumline_server.base.callers import decode_cursor, encode_cursor
 from drumline_server.base.settings import Settings
 from drumline_server.lifecycle.transitions import Amount, Place, name_rest, name_wait, read_account, waits_of
 from drumline_server.storage.models import Attempt, Host, LedgerEntry, Member, Project, Run, Stretch
-from drumline_server.storage.runs import hosts_by_id, require_run
+from drumline_server.storage.runs import hosts_by_id, require_run, the_attempt
 
 By = Literal["owner", "host", "project"]
 _US = 1_000_000
@@ -212,6 +213,58 @@ def list_lanes(
         pieces = _joined(_pieces(session, run, attempts, members[rank], window), window)
         lanes.append(api.TimeLane(rank=rank, pieces=tuple(_shown(piece, run, hosts) for piece in pieces)))
     return api.Page(items=tuple(lanes), next=encode_cursor(shown[-1]) if len(found) > limit else None)
+
+
+@dataclass(frozen=True, slots=True)
+class UsageOf:
+    """Of the attempt, the newest if unnamed; what was told last, or until so many steps were done."""
+
+    attempt: str | None
+    step: int | None
+
+
+def list_usage(
+    session: Session, project_id: str, run_id: str, wanted: UsageOf, *, cursor: str | None, limit: int
+) -> api.Page[api.MemberUsage]:
+    """Of each member by rank; none of a run that had no member yet. Raises NotFoundError."""
+    run = require_run(session, project_id, run_id)
+    after = -1 if cursor is None else decode_cursor(cursor, int)[0]
+    attempt = the_attempt(session, run, wanted.attempt)
+    if attempt is None:
+        return api.Page(items=(), next=None)
+    rows = session.execute(
+        select(Member, Stretch, Host)
+        .join(Host, Host.id == Member.host_id)
+        .outerjoin(Stretch, (Stretch.member_id == Member.id) & (Stretch.begin_us == _newest_told(wanted.step)))
+        .where(Member.attempt_id == attempt.id, Member.rank > after)
+        .order_by(Member.rank)
+        .limit(limit + 1)
+    ).all()
+    items = tuple(_usage_of(*row) for row in rows[:limit])
+    return api.Page(items=items, next=encode_cursor(items[-1].rank) if len(rows) > limit else None)
+
+
+def _newest_told(step: int | None) -> ScalarSelect[int]:
+    """Of a member; looked for from its end, where it is among the last few."""
+    told = aliased(Stretch)
+    query = select(told.begin_us).where(told.member_id == Member.id, told.usage.is_not(None))
+    if step is not None:
+        query = query.where(told.step <= step)
+    return query.order_by(told.begin_us.desc()).limit(1).correlate(Member).scalar_subquery()
+
+
+def _usage_of(member: Member, told: Stretch | None, host: Host) -> api.MemberUsage:
+    at = None if told is None or member.claimed_at is None else from_micros(member.claimed_at + told.end_us)
+    return api.MemberUsage(
+        rank=member.rank,
+        host=host.id,
+        host_name=host.name,
+        host_processors=host.cpu_count,
+        host_memory_bytes=host.memory_bytes,
+        step=None if told is None else told.step,
+        at=at,
+        usage=None if told is None else Usage.model_validate(told.usage),
+    )
 
 
 def _window(run: Run, view: View, now: int) -> _Window:

@@ -187,6 +187,7 @@ def store_times(write: TelemetryWrite, events: Sequence[TimeEvent]) -> None:
                 "end_us": event.end_us,
                 "step": event.step,
                 "spent": spent,
+                "usage": None if event.usage is None else event.usage.model_dump(mode="json"),
             }
         )
         if event.begin_us > until_us:

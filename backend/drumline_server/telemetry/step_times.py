@@ -26,12 +26,14 @@ from drumline_server.base.errors import NotFoundError
 from drumline_server.lifecycle.members import TelemetryWrite
 from drumline_server.storage import runs
 from drumline_server.storage.history import Loss, record_gap
-from drumline_server.storage.models import ArrivalRecord, Attempt, Host, Member, PlacementRecord, Profile, Run
+from drumline_server.storage.models import ArrivalRecord, Attempt, Member, PlacementRecord, Profile, Run
 from drumline_server.storage.models.base import insert_or_ignore
-from drumline_server.storage.runs import members_of, require_run, the_attempt
+from drumline_server.storage.runs import hosts_by_id, members_of, require_run, the_attempt
 
 KEPT = 32
-"""Steps of each member that are kept, and compared."""
+"""Newest steps of each member that are kept, and compared."""
+OLDER = 96
+"""Earlier ones, thinned out."""
 _MOST_POINTS = 8_192
 """Compared at once, which takes some 10 ms: of a gang with more members fewer steps are."""
 LEAST = 8
@@ -99,13 +101,24 @@ class Comparison:
         return median(spreads) / _MS
 
 
-_NOTHING = Comparison((), (), ())
+def thin_out(samples: Sequence[Any]) -> list[Any]:  # Any: a call and its points
+    """At most `OLDER` of them: calls that a power of two divides, so that all members keep the same ones."""
+    divisor = 1
+    while len(samples) > OLDER:
+        divisor *= 2
+        samples = [sample for sample in samples if sample[0] % divisor == 0]
+    return list(samples)
 
 
-def compare(members: Sequence[Samples]) -> Comparison:
-    """The newest steps that all of the members measured, which are in the order of their ranks."""
+def shared_calls(members: Sequence[Samples]) -> list[int]:
+    """Those that all of the members measured, oldest first."""
     shared = set.intersection(*(set(one) for one in members)) if members else set()
-    calls = [call for call in sorted(shared) if len({len(one[call]) for one in members}) == 1]
+    return [call for call in sorted(shared) if len({len(one[call]) for one in members}) == 1]
+
+
+def compare(members: Sequence[Samples], calls: Sequence[int] | None = None) -> Comparison:
+    """The newest of the calls that all of the members measured, which are in the order of their ranks."""
+    calls = shared_calls(members) if calls is None else calls
     if calls:
         most = _MOST_POINTS // (len(members) * len(members[0][calls[-1]]))
         calls = calls[-max(LEAST, min(KEPT, most)) :]
@@ -162,39 +175,54 @@ def store_arrivals(write: TelemetryWrite, events: Sequence[ArrivalsEvent]) -> No
         for event in events
         for sample in event.samples
     ]
-    record.samples, record.recorded_at = [*record.samples, *new][-KEPT:], write.now
+    samples = [*record.samples, *new]
+    record.samples, record.recorded_at = samples[-KEPT:], write.now
+    if len(samples) > KEPT:
+        record.older = thin_out([*(record.older or []), *samples[:-KEPT]])
     session.flush()
     gang = members_of(session, write.attempt.id)
     if member.rank and len(gang) > _MOST_JUDGED:
         return
-    found = find_straggler(_compare_gang(session, gang), write.run.hosts)
+    found = find_straggler(compare(_samples_of(session, gang, ArrivalRecord.samples)), write.run.hosts)
     told = None if found is None else found.model_dump(mode="json")
     if member.rank == 0 or told != write.run.straggler:
         session.execute(update(Run).where(Run.id == write.run.id).values(straggler=told))
         write.record("arrivals", {"straggler": told})
 
 
-def _compare_gang(session: Session, gang: Sequence[Member]) -> Comparison:
+def _samples_of(session: Session, gang: Sequence[Member], *columns: Any) -> list[Samples]:  # Any: of a record
     if len(gang) < 2:  # a program may send whatever it likes
-        return _NOTHING
-    query = select(ArrivalRecord.member_id, ArrivalRecord.samples)
+        return []
+    query = select(ArrivalRecord.member_id, *columns)
     rows = session.execute(query.where(ArrivalRecord.member_id.in_([one.id for one in gang])))
-    kept: dict[str, list[Any]] = dict(rows.all())
-    return compare([dict(kept.get(one.id, [])) for one in gang])
+    kept = {member: dict(sample for column in some for sample in column or ()) for member, *some in rows}
+    return [kept.get(one.id, {}) for one in gang]
+
+
+class ArrivalsOf(NamedTuple):
+    """Of the attempt, the newest if unnamed; the newest steps, or those up to a call of `strategy.run`."""
+
+    attempt: str | None
+    call: int | None
 
 
 def read_arrivals(
-    session: Session, project_id: str, run_id: str, attempt_id: str | None, *, cursor: str | None, limit: int
+    session: Session, project_id: str, run_id: str, wanted: ArrivalsOf, *, cursor: str | None, limit: int
 ) -> api.Arrivals:
-    """Of an attempt, the newest if unnamed. Raises NotFoundError."""
+    """Of earlier steps at most 8 are compared, as fewer of them are kept. Raises NotFoundError."""
     run = require_run(session, project_id, run_id)
     after = -1 if cursor is None else int(decode_cursor(cursor, int)[0])
-    attempt = the_attempt(session, run, attempt_id)
+    attempt = the_attempt(session, run, wanted.attempt)
     if attempt is None:
         return api.Arrivals(run=run.id, attempt=None, executor=None, unmeasured="nothing_told", compared=0, members=())
     gang = members_of(session, attempt.id)
-    found = _compare_gang(session, gang)
-    names = _host_names(session, gang)
+    samples = _samples_of(session, gang, ArrivalRecord.older, ArrivalRecord.samples)
+    calls = shared_calls(samples)
+    if wanted.call is None:  # of what the run's own progress says
+        found = compare(_samples_of(session, gang, ArrivalRecord.samples))
+    else:
+        found = compare(samples, [call for call in calls if call <= wanted.call][-LEAST:])
+    names = {id_: host.name for id_, host in hosts_by_id(session, [one.host_id for one in gang]).items()}
     shown = [one for one in gang if one.rank > after]
     is_measured = bool(found.calls)
     return api.Arrivals(
@@ -204,6 +232,7 @@ def read_arrivals(
         unmeasured=None if is_measured else "executor" if len(gang) == 1 else "nothing_told",
         compared=len(found.calls),
         call=found.calls[-1] if is_measured else None,
+        calls=tuple(calls),
         step_ms=found.step_ms if is_measured else None,
         error_ms=found.error_ms if is_measured else None,
         straggler=find_straggler(found, [names[one.host_id] for one in gang]),
@@ -215,11 +244,6 @@ def read_arrivals(
 def _executor(session: Session, attempt: Attempt) -> str | None:
     query = select(PlacementRecord.executor).where(PlacementRecord.attempt_id == attempt.id)
     return session.scalars(query.order_by(PlacementRecord.member_id).limit(1)).first()
-
-
-def _host_names(session: Session, gang: Sequence[Member]) -> dict[str, str]:
-    hosts = {member.host_id for member in gang}
-    return dict(session.execute(select(Host.id, Host.name).where(Host.id.in_(hosts))).all())
 
 
 def _member(member: Member, host_name: str, found: Comparison) -> api.MemberArrival:
@@ -359,22 +383,7 @@ def _profile_row(
 
 
 def _view_profile(row: Profile) -> Stored:
-    return {
-        "id": row.id,
-        "run": row.run_id,
-        "attempt": row.attempt_id,
-        "rank": row.rank,
-        "step": row.step,
-        "call": row.call,
-        "steps": row.steps,
-        "at": row.traced_at,
-        "devices": row.devices,
-        "span_ns": row.span_ns,
-        "computing_ns": row.computing_ns,
-        "collective_ns": row.collective_ns,
-        "both_ns": row.both_ns,
-        "idle_ns": row.idle_ns,
-        "unmeasured": row.unmeasured,
-        "file_bytes": row.file_bytes,
-        "file_left_out": row.file_left_out,
-    }
+    times = ("span_ns", "computing_ns", "collective_ns", "both_ns", "idle_ns", "unmeasured")
+    told = ("rank", "step", "call", "steps", "devices", *times, "file_bytes", "file_left_out")
+    ids = {"id": row.id, "run": row.run_id, "attempt": row.attempt_id, "at": row.traced_at}
+    return {**ids, **{name: getattr(row, name) for name in told}}

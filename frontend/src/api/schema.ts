@@ -1367,6 +1367,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{run_id}/usage": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Usage
+         * @description What the processes of each member use of its host, and its devices' memory: of the newest attempt, or of one.
+         */
+        get: operations["list_usage"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run_id}:cancel": {
         parameters: {
             query?: never;
@@ -2252,12 +2272,19 @@ export interface components {
         /**
          * Arrivals
          * @description A page of the members of an attempt, by rank, over its last compared steps: at most 32, of a large gang 8.
+         *
+         *     Up to an earlier call at most 8.
          */
         Arrivals: {
             /** Attempt */
             attempt: string | null;
             /** Call */
             call?: number | null;
+            /**
+             * Calls
+             * @default []
+             */
+            calls: number[];
             /** Compared */
             compared: number;
             /** Error Ms */
@@ -2895,6 +2922,11 @@ export interface components {
              * @default false
              */
             takes_times: boolean;
+            /**
+             * Takes Usage
+             * @default false
+             */
+            takes_usage: boolean;
             /** Version */
             version: string;
         };
@@ -3075,6 +3107,20 @@ export interface components {
             durations_ns: number[];
             /** Operations */
             operations: number[];
+        };
+        /**
+         * DeviceMemory
+         * @description Memory of one device, as JAX's allocator counts it; platforms that count none, such as CPU, tell nothing.
+         */
+        DeviceMemory: {
+            /** Device */
+            device: string;
+            /** Limit Bytes */
+            limit_bytes?: number | null;
+            /** Peak Bytes */
+            peak_bytes?: number | null;
+            /** Used Bytes */
+            used_bytes: number;
         };
         /**
          * DeviceReport
@@ -4429,6 +4475,27 @@ export interface components {
             spooled_seq?: number | null;
         };
         /**
+         * MemberUsage
+         * @description What the processes of one member used of its host and devices, as its worker told it last, or until a step.
+         */
+        MemberUsage: {
+            /** At */
+            at: string | null;
+            /** Host */
+            host: string;
+            /** Host Memory Bytes */
+            host_memory_bytes: number;
+            /** Host Name */
+            host_name: string;
+            /** Host Processors */
+            host_processors: number;
+            /** Rank */
+            rank: number;
+            /** Step */
+            step: number | null;
+            usage: components["schemas"]["Usage"] | null;
+        };
+        /**
          * MetricGap
          * @description A stretch of the x axis in which values are lost: between the last value before it and the first one after it.
          *
@@ -4953,6 +5020,13 @@ export interface components {
         Page_MediaSeries_: {
             /** Items */
             items: components["schemas"]["MediaSeries"][];
+            /** Next */
+            next?: string | null;
+        };
+        /** Page[MemberUsage] */
+        Page_MemberUsage_: {
+            /** Items */
+            items: components["schemas"]["MemberUsage"][];
             /** Next */
             next?: string | null;
         };
@@ -7214,6 +7288,7 @@ export interface components {
             };
             /** Step */
             step?: number | null;
+            usage?: components["schemas"]["Usage"] | null;
         };
         /**
          * TimeLane
@@ -7370,6 +7445,23 @@ export interface components {
             member: string;
             /** Unsent Bytes */
             unsent_bytes: number;
+        };
+        /**
+         * Usage
+         * @description What the processes of a member used: the program's and those that it started.
+         */
+        Usage: {
+            /**
+             * Devices
+             * @default []
+             */
+            devices: components["schemas"]["DeviceMemory"][];
+            /** Memory Bytes */
+            memory_bytes: number;
+            /** Processes */
+            processes: number;
+            /** Processor Percent */
+            processor_percent: number;
         };
         /**
          * VariableEvent
@@ -7672,6 +7764,7 @@ export type DeviceCheck = components['schemas']['DeviceCheck'];
 export type DeviceCheckReport = components['schemas']['DeviceCheckReport'];
 export type DeviceCheckReports = components['schemas']['DeviceCheckReports'];
 export type DeviceLane = components['schemas']['DeviceLane'];
+export type DeviceMemory = components['schemas']['DeviceMemory'];
 export type DeviceReport = components['schemas']['DeviceReport'];
 export type DeviceState = components['schemas']['DeviceState'];
 export type DeviceTime = components['schemas']['DeviceTime'];
@@ -7736,6 +7829,7 @@ export type MemberStandingInput = components['schemas']['MemberStanding-Input'];
 export type MemberStandingOutput = components['schemas']['MemberStanding-Output'];
 export type MemberState = components['schemas']['MemberState'];
 export type MemberTick = components['schemas']['MemberTick'];
+export type MemberUsage = components['schemas']['MemberUsage'];
 export type MetricGap = components['schemas']['MetricGap'];
 export type MetricGroup = components['schemas']['MetricGroup'];
 export type MetricGroups = components['schemas']['MetricGroups'];
@@ -7770,6 +7864,7 @@ export type PageJob = components['schemas']['Page_Job_'];
 export type PageLedgerSum = components['schemas']['Page_LedgerSum_'];
 export type PageMediaEntry = components['schemas']['Page_MediaEntry_'];
 export type PageMediaSeries = components['schemas']['Page_MediaSeries_'];
+export type PageMemberUsage = components['schemas']['Page_MemberUsage_'];
 export type PageMetricName = components['schemas']['Page_MetricName_'];
 export type PageProfile = components['schemas']['Page_Profile_'];
 export type PageReductionSummary = components['schemas']['Page_ReductionSummary_'];
@@ -7887,6 +7982,7 @@ export type TokenCreate = components['schemas']['TokenCreate'];
 export type TokenCreated = components['schemas']['TokenCreated'];
 export type TpuSpec = components['schemas']['TpuSpec'];
 export type UnsentTelemetry = components['schemas']['UnsentTelemetry'];
+export type Usage = components['schemas']['Usage'];
 export type VariableEvent = components['schemas']['VariableEvent'];
 export type Version = components['schemas']['Version'];
 export type VersionDiff = components['schemas']['VersionDiff'];
@@ -9324,6 +9420,8 @@ export interface operations {
         parameters: {
             query?: {
                 attempt?: string | null;
+                /** @description As of then; the newest if none is named. */
+                call?: number | null;
                 /** @description `next` of the page before; the first page without. */
                 cursor?: string | null;
                 /** @description Items on the page. */
@@ -10410,6 +10508,45 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Page_TimeLane_"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_usage: {
+        parameters: {
+            query?: {
+                attempt?: string | null;
+                /** @description As of then; the newest if none is named. */
+                step?: number | null;
+                /** @description `next` of the page before; the first page without. */
+                cursor?: string | null;
+                /** @description Items on the page. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_MemberUsage_"];
                 };
             };
             /** @description An error, told in words and with a code. */

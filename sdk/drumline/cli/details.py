@@ -1,4 +1,6 @@
-"""What a run can be asked: `drumline why`, `stacks`, `arrivals`, `ledger`, `checkpoints`, `planned`, `watch`."""
+"""What a run can be asked: `drumline why`, `stacks`, `usage`, `ledger`, `arrivals`, `checkpoints`, `planned`,
+`watch`.
+"""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -11,7 +13,7 @@ from drumline.cli.options import age, connect, find_run, json_option, json_text,
 from drumline.wording import duration, size_text, table
 
 if TYPE_CHECKING:
-    from drumline.contracts.api import Checkpoint, Ledger, LedgerLine, LedgerSum
+    from drumline.contracts.api import Checkpoint, Ledger, LedgerLine, LedgerSum, MemberUsage
 
 
 @click.command()
@@ -61,9 +63,10 @@ def stacks(run_id: str, timeout: float | None, as_json: bool, url: str | None) -
 
 @click.command()
 @click.argument("run_id", metavar="RUN")
+@click.option("--call", type=click.IntRange(min=0), help="As of that call of strategy.run. [default: now]")
 @json_option
 @server_options
-def arrivals(run_id: str, as_json: bool, url: str | None) -> None:
+def arrivals(run_id: str, call: int | None, as_json: bool, url: str | None) -> None:
     """Say when each member of RUN comes to the collectives, and whom the others wait for.
 
     Of the last sampled steps: medians, and in how many of them each came last.
@@ -71,8 +74,20 @@ def arrivals(run_id: str, as_json: bool, url: str | None) -> None:
     from drumline.resources.arrival_text import arrivals_text
 
     with connect(url) as client:
-        found = find_run(client, run_id).arrivals()
+        found = find_run(client, run_id).arrivals(call)
     click.echo(json_text(found) if as_json else arrivals_text(found))
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--step", type=click.IntRange(min=0), help="As of then. [default: now]")
+@json_option
+@server_options
+def usage(run_id: str, step: int | None, as_json: bool, url: str | None) -> None:
+    """Say what the processes of each member of RUN use of its host, and how full its devices are."""
+    with connect(url) as client:
+        found = list(find_run(client, run_id).usage(step))
+    click.echo(json_text(found) if as_json else _usage_text(found))
 
 
 _LAST_S = 30 * 86_400.0
@@ -109,6 +124,28 @@ def ledger(
         click.echo(f"no run ended since {since:%Y-%m-%d %H:%M} UTC", err=True)
     else:
         click.echo("\n\n".join(_sum_text(each) for each in sums))
+
+
+def _usage_text(found: "Sequence[MemberUsage]") -> str:
+    headings = ("RANK", "HOST", "PROCESSORS", "MEMORY", "PROCESSES", "DEVICE MEMORY", "STEP", "AT")
+    return table(headings, [_usage_row(member) for member in found]) if found else "no member was claimed yet"
+
+
+def _usage_row(member: "MemberUsage") -> tuple[str, ...]:
+    used = member.usage
+    if used is None or member.at is None:
+        return (str(member.rank), member.host_name, "not told yet", *[""] * 5)
+    fullest = max(used.devices, key=lambda device: device.used_bytes, default=None)
+    return (
+        str(member.rank),
+        member.host_name,
+        f"{used.processor_percent / 100:.2f} of {member.host_processors}",
+        f"{size_text(used.memory_bytes)} of {size_text(member.host_memory_bytes)}",
+        str(used.processes),
+        "-" if fullest is None else size_text(fullest.used_bytes),
+        "-" if member.step is None else str(member.step),
+        f"{member.at:%H:%M:%S}",
+    )
 
 
 def _ledger_text(found: "Ledger") -> str:

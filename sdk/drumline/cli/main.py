@@ -22,6 +22,7 @@ _OWN = {
     "metrics": ("recorded", "Print every point of a run's metrics."),
     "media": ("recorded", "List and save what a run logged beside numbers."),
     "stacks": ("details", "Say where each process of a run stands."),
+    "usage": ("details", "Say what a run uses of its hosts and devices."),
     "ledger": ("details", "Say where the time of a run went, or of many."),
     "profiles": ("recorded", "List and save the traced steps of a run."),
     "arrivals": ("details", "Say which member of a gang the others wait for."),

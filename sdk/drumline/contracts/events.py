@@ -28,6 +28,7 @@ from drumline.contracts.profiles import TracedCall
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spent import Spent
 from drumline.contracts.throughput import Throughput
+from drumline.contracts.usage import Usage
 
 MAX_EVENTS_PER_BATCH = 5_000
 MAX_REDUCTION_VALUES = 16_384
@@ -252,6 +253,8 @@ class TimeEvent(_Event):
     """By name; together as long as the stretch."""
     step: Step | None = None
     """Steps done at its end, in the program's own count."""
+    usage: Usage | None = None
+    """What the member's processes used until its end; told every few seconds only."""
 
 
 class GapEvent(_Event):

@@ -386,3 +386,5 @@ class Claimed(Reply):
     """Whether it takes events of the kind `arrivals`."""
     takes_strips: bool = False
     """Whether it takes strips, cosines and `sampling` of a reduction event."""
+    takes_usage: bool = False
+    """Whether it takes `usage` of a time event."""

@@ -128,11 +128,15 @@ class Run:
         """Where its time went: every second of its life under a name, in all and by host."""
         return self._transport.get(f"{self._path}/ledger", api.Ledger)
 
-    def arrivals(self) -> api.Arrivals:
-        """When each member of its gang comes to the collectives, and whom they wait for; all pages as one."""
-        found = self._transport.get(f"{self._path}/arrivals", api.Arrivals)
+    def usage(self, step: int | None = None) -> Iterator[api.MemberUsage]:
+        """What the processes of each member use of its host, and its devices' memory; as of a step, or now."""
+        return iterate_pages(self._transport, f"{self._path}/usage", api.MemberUsage, {"step": step})
+
+    def arrivals(self, call: int | None = None) -> api.Arrivals:
+        """When each member of its gang comes to the collectives, and whom they wait for; up to a call, or now."""
+        found = self._transport.get(f"{self._path}/arrivals", api.Arrivals, {"call": call})
         while found.next is not None:
-            page = self._transport.get(f"{self._path}/arrivals", api.Arrivals, {"cursor": found.next})
+            page = self._transport.get(f"{self._path}/arrivals", api.Arrivals, {"call": call, "cursor": found.next})
             found = page.model_copy(update={"members": (*found.members, *page.members)})
         return found
 

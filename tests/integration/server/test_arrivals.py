@@ -1,11 +1,13 @@
 """Whom a run over several hosts waits for: as its members measured it, each on its own clock."""
 
+from itertools import pairwise
+
 import pytest
 
 from drumline.contracts import api
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RunState
-from drumline_server.telemetry.step_times import KEPT, read_arrivals
+from drumline_server.telemetry.step_times import KEPT, LEAST, OLDER, ArrivalsOf, read_arrivals
 from support.core import Core, Member
 
 STEP_US = 100_000
@@ -28,8 +30,9 @@ def tell(member: Member, calls: range, own_code_us: int, *, step_us: int = STEP_
         member.send(member.event("arrivals", samples=[{"call": call, "points": [point]} for call in some]))
 
 
-def read(core: Core, run: str, cursor: str | None = None, limit: int = 50) -> api.Arrivals:
-    return core.read(lambda session: read_arrivals(session, core.project_id, run, None, cursor=cursor, limit=limit))
+def read(core: Core, run: str, cursor: str | None = None, limit: int = 50, call: int | None = None) -> api.Arrivals:
+    wanted = ArrivalsOf(None, call)
+    return core.read(lambda session: read_arrivals(session, core.project_id, run, wanted, cursor=cursor, limit=limit))
 
 
 @pytest.mark.both_databases
@@ -55,6 +58,32 @@ def test_the_member_that_waits_least_is_named_with_what_the_others_wait_for_it(c
     page = read(core, run, limit=2)
     assert [one.rank for one in page.members] == [0, 1]
     assert [one.rank for one in read(core, run, page.next, 2).members] == [2]
+
+
+@pytest.mark.both_databases
+def test_who_came_last_at_an_earlier_step_can_still_be_asked_for(core: Core) -> None:
+    run, (first, second, third) = gang(core)
+    late, slow = 60_000, 4_000
+    for start in range(0, 10_240, 64):  # all tell in turns, as they do
+        calls, was_early = range(start, start + 64), start < 5_120
+        tell(first, calls, slow)
+        tell(second, calls, late if was_early else slow)
+        tell(third, calls, slow if was_early else late)
+
+    now = read(core, run)
+    assert now.straggler is not None
+    assert (now.straggler.host_name, now.compared, now.call) == ("gamma", KEPT, 10_239)
+    assert now.calls[-KEPT:] == tuple(range(10_208, 10_240))
+    assert now.calls[0] == 0
+    assert OLDER / 2 < len(now.calls) - KEPT <= OLDER
+    assert len({after - before for before, after in pairwise(now.calls[: OLDER // 2])}) == 1
+
+    then = read(core, run, call=5_000)
+    assert then.straggler is not None
+    assert (then.straggler.host_name, then.compared, then.calls) == ("beta", LEAST, now.calls)
+    assert then.call is not None
+    assert 4_700 < then.call <= 5_000
+    assert core.run(run).progress.straggler == now.straggler
 
 
 def test_only_steps_that_all_members_measured_are_compared(core: Core) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from drumline.contracts import api
 from drumline.contracts.spec import CheckpointSpec
+from drumline_server.services.ledger import UsageOf, list_usage
 from support.layer import problem
 from support.processes import wait_until
 from support.worker_process import WorkerProcess
@@ -17,6 +18,8 @@ from support.worker_reports import MemberRecord
 from support.worker_server import WorkerServer
 
 WITHIN_S = 0.3
+_INTERPRETER_BYTES = 50_000_000
+"""Less than any process with JAX has resident."""
 PROGRAM = """
 import os
 import pathlib
@@ -165,6 +168,22 @@ def test_each_of_ten_phases_is_found_under_its_name_within_0_3_s(
     assert attempt.members[0].ended_at
     drained_s = (attempt.ended_at - attempt.members[0].ended_at).total_seconds()  # it holds no device meanwhile
     assert told.device_s == pytest.approx(told.wall_s - found["queue"] - drained_s)
+    _check_usage(own_server, record)
+
+
+def _check_usage(server: WorkerServer, record: MemberRecord) -> None:
+    """What its processes used was told every few seconds, and is drawn."""
+    used = [event.usage for event in record.of_kind("time") if event.usage is not None]
+    assert used
+    assert all(each.processes >= 1 and each.memory_bytes > _INTERPRETER_BYTES for each in used)
+    (member,) = server.core.read(
+        lambda session: list_usage(
+            session, server.core.project_id, record.run, UsageOf(None, None), cursor=None, limit=10
+        )
+    ).items
+    assert member.usage == used[-1]
+    names = {name for event in record.of_kind("metrics") for name in event.names}
+    assert {"sys/processor_percent", "sys/memory_gb"} <= names
 
 
 def test_what_a_killed_attempt_had_done_is_redone_after_backoff_and_queue(

@@ -12,10 +12,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from drumline.contracts.base import Contract, Text, Timestamp
+from drumline.contracts.base import AtMost, Contract, Text, Timestamp
 from drumline.contracts.events import Activity, MemberTick
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.stacks import DispatchedProgram, MemberStanding
+from drumline.contracts.usage import MAX_DEVICES_USED, DeviceMemory
 from drumline.contracts.worker_api import DeviceReport
 from drumline_worker.host.rundir import Ending
 
@@ -316,6 +317,8 @@ class Tick(Contract):
     """How often it looked whether the other members of its gang have done their part of what they do together."""
     usual_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     """95 of 100 times between steps are shorter; None before there are two steps."""
+    devices: Annotated[tuple[DeviceMemory, ...], Field(fail_fast=True), AtMost(MAX_DEVICES_USED)] = ()
+    """Memory of the member's own devices, where JAX counts it."""
 
     @property
     def position(self) -> tuple[str, int, int, int]:

@@ -99,6 +99,19 @@ def cpu_seconds(pids: Sequence[int]) -> float:
     return sum(sum(map(int, found[11:15])) for found in fields) / os.sysconf("SC_CLK_TCK")
 
 
+def resident_bytes(pids: Sequence[int]) -> int:
+    """Memory of these processes that is in RAM; what two of them share counts in both."""
+    pages = sum(_resident_pages(pid) for pid in pids)
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _resident_pages(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError):  # gone, or about to be: its memory is freed before its entry
+        return 0
+
+
 def _stat_fields(pid: int) -> list[str] | None:
     """Fields of /proc/<pid>/stat from the state on; the name before it may hold spaces and brackets."""
     try:

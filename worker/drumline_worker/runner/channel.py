@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import jax
@@ -74,6 +74,7 @@ class Ticker:
 
     def __init__(self, channel: Channel, activity: Activity) -> None:
         self._channel = channel
+        self._memory: Callable[[], Sequence[Mapping[str, object]]] = tuple
         self._phase: Activity = activity
         self._in_step = False
         self._advances = 0
@@ -91,6 +92,10 @@ class Ticker:
     def enter(self, phase: Literal["own_code", "finishing"]) -> None:
         """The gang has met, or `main` has returned."""
         self._phase = phase
+
+    def watch_memory(self, memory: Callable[[], Sequence[Mapping[str, object]]]) -> None:
+        """Each tick tells from now on what `memory` says of the devices, as `drumline.contracts.usage.DeviceMemory`."""
+        self._memory = memory
 
     def step_began(self) -> None:
         """`strategy.run` was called."""
@@ -133,6 +138,7 @@ class Ticker:
                 collectives=self._collectives,
                 waits=self._waits,
                 usual_s=self._usual_s(),
+                devices=self._memory(),
             )
         except OSError:
             return False

@@ -9,12 +9,13 @@ import re
 import socket
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jax
 
 import drumline.distribute as dist
 from drumline.contracts.reasons import EndReason
+from drumline.contracts.usage import MAX_DEVICES_USED
 from drumline.contracts.worker_api import AssignedDevice, Rendezvous
 from drumline.distribute.cluster.barrier import NotMetError, wait_for_all
 from drumline.distribute.cluster.gang import Gang
@@ -87,6 +88,30 @@ def _configure(order: StartOrder) -> None:
     jax.config.update("jax_compilation_cache_dir", order.compile_cache)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def memory_of(devices: Sequence[tuple[AssignedDevice, jax.Device]]) -> list[dict[str, object]]:
+    """Memory of this process's devices, as `drumline.contracts.usage.DeviceMemory`; none where JAX counts none."""
+    own = [each for each in devices if each[1].process_index == jax.process_index()][:MAX_DEVICES_USED]
+    read = [(assigned.device, _stats(device)) for assigned, device in own]
+    return [
+        {
+            "device": name,
+            "used_bytes": stats["bytes_in_use"],
+            "peak_bytes": stats.get("peak_bytes_in_use"),
+            "limit_bytes": stats.get("bytes_limit"),
+        }
+        for name, stats in read
+        if "bytes_in_use" in stats
+    ]
+
+
+def _stats(device: jax.Device) -> Mapping[str, int]:
+    """What JAX's allocator counts; it asks no device, and answers beside one that hangs."""
+    try:
+        return device.memory_stats() or {}
+    except (RuntimeError, NotImplementedError, AttributeError):
+        return {}
 
 
 def start_devices(platform: str, indexes: list[int]) -> Sequence[jax.Device]:

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -31,7 +32,14 @@ from drumline_worker.host.rundir import ChipOrder, RunDirectory, StartOrder
 from drumline_worker.host.tally import Tally
 from drumline_worker.runner.channel import Channel, Ticker
 from drumline_worker.runner.chip_plan import plan_on_chips, prepare_compiler
-from drumline_worker.runner.devices import DevicesUnavailableError, RendezvousError, claim_devices, is_peer_loss, leave
+from drumline_worker.runner.devices import (
+    DevicesUnavailableError,
+    RendezvousError,
+    claim_devices,
+    is_peer_loss,
+    leave,
+    memory_of,
+)
 from drumline_worker.runner.gang_checks import DivergedError, DivergenceCheck, open_arrivals, open_check
 from drumline_worker.runner.gang_watch import HEARD_S, GangWatch, find_difference, gang_store
 from drumline_worker.runner.observer import Followers, RunObserver, TracingObserver
@@ -202,6 +210,7 @@ def _come_together(
     watch_compilation(tally.times)
     with tally.times.during(Spent.LAUNCH if is_alone else Spent.RENDEZVOUS):
         devices = claim_devices(order)
+    ticker.watch_memory(partial(memory_of, devices))
     ticker.enter("own_code")
     return ticker, devices
 

@@ -13,10 +13,12 @@ from typing import Any
 
 from drumline.contracts.events import MAX_CUT_BYTES, GapEvent, LogEvent, MetricsEvent, WorkerEvent
 from drumline.contracts.spent import Spent
+from drumline.contracts.usage import Usage
 from drumline_worker.host.rundir import SPOOL_BYTES, StartOrder
 from drumline_worker.host.spool import EVENT, MAX_RECORD_BYTES, SpoolWriter
 from drumline_worker.host.system import now
 from drumline_worker.host.tally import PhaseSample, PhaseTimes
+from drumline_worker.shim.usage import UsageMeter, figures_of
 
 MEMORY_BYTES = 64 * 1024 * 1024
 """What waits at most for a disk that is full; beyond it the program waits."""
@@ -218,8 +220,11 @@ class _Piece:
 class Timesheet:
     """Looks at the program's phases and at its own sleep. Times are CLOCK_BOOTTIME, in seconds."""
 
-    def __init__(self, journal: Journal, order: StartOrder, times: PhaseTimes) -> None:
+    def __init__(self, journal: Journal, order: StartOrder, times: PhaseTimes, usage: UsageMeter | None = None) -> None:
         self._journal = journal
+        self._usage = usage if order.claimed.takes_usage else None
+        self._is_drawn = order.claimed.rendezvous.rank == 0
+        """Of a gang one member's usage is in the charts, as of its steps."""
         self._times = times
         self._is_wanted = order.claimed.takes_times and order.probe_steps is None and order.chips is None
         self._last = times.read()
@@ -304,10 +309,22 @@ class Timesheet:
         begin_us = self._us(self._began)
         spent_us = _shares(self._open, self._us(self._ended) - begin_us)
         if spent_us and self._is_wanted:
-            end_us = self._us(self._ended)
-            self._journal.record("time", begin_us=begin_us, end_us=end_us, spent_us=spent_us, step=self._last.step)
+            end_us, usage = self._us(self._ended), self._read_usage()
+            told = {} if usage is None else {"usage": usage.model_dump(mode="json")}
+            self._journal.record(
+                "time", begin_us=begin_us, end_us=end_us, spent_us=spent_us, step=self._last.step, **told
+            )
         self._told += 1
         self._open, self._began = {}, self._ended
+
+    def _read_usage(self) -> Usage | None:
+        usage = None if self._usage is None else self._usage.read(self._last.at)
+        if usage is not None and self._is_drawn:
+            figures, step = figures_of(usage), self._last.step or 0
+            names, count = [*figures], len(figures)
+            columns = {"steps": [step] * count, "times": [now()] * count, "values": [*figures.values()]}
+            self._journal.record("metrics", names=names, **columns)
+        return usage
 
     def _us(self, at: float) -> int:
         return max(0, math.floor((at - self._origin) * _US))

@@ -48,6 +48,7 @@ from drumline_worker.shim.intake import Inbox, Intake, OutputBuffer, Pump
 from drumline_worker.shim.journal import LOOK_S, Journal, SpoolFullError, Timesheet
 from drumline_worker.shim.runner_process import RunMember, Runner, StacksLook, start_runner
 from drumline_worker.shim.stopping import Action, HangWatch, Stopper
+from drumline_worker.shim.usage import UsageMeter
 
 DISK_WAIT_S = 20.0
 """How long an ended member waits for room on a full disk before it gives up what the disk did not take."""
@@ -180,7 +181,8 @@ class Shim:
         self._runner = runner = start_runner(self._directory, self._order, self._run_member)
         intake = Intake(self._selector, runner, self._inbox, self._output, self._journal)
         self._register_sources(runner, wakeup)
-        times = Timesheet(self._journal, self._order, runner.tally.times)
+        usage = UsageMeter(self._hangs.device_memory)
+        times = Timesheet(self._journal, self._order, runner.tally.times, usage)
         while self._status is None:
             self._run_round(runner, intake, times)
         times.end()

@@ -16,6 +16,7 @@ While the program, or another member of its gang, waits for telemetry to be take
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -24,6 +25,7 @@ from drumline.contracts.events import WAITING_FOR_TELEMETRY
 from drumline.contracts.heartbeats import LeaseTimes
 from drumline.contracts.spec import Limits
 from drumline.contracts.stacks import DispatchedProgram, MemberStanding
+from drumline.contracts.usage import DeviceMemory
 from drumline_worker.host.messages import RENDEZVOUS_S, ProgramStatus, StopCause, Tick, ToldProgram
 from drumline_worker.host.rundir import RunDirectory, StartOrder
 from drumline_worker.host.system import boottime, cpu_seconds, descendants
@@ -302,6 +304,10 @@ class HangWatch:
             self._programs[self._told] = told.program
         elif self._decided_at is None:
             self._watchdog.hear(told, boottime())
+
+    def device_memory(self) -> Sequence[DeviceMemory]:
+        """Of the member's devices, as its process told it last."""
+        return self._watchdog.tick.devices
 
     def standing(self, asked_at: datetime, seen: Seen, tally: Tally) -> MemberStanding:
         """Where the program stands, for whoever asked at `asked_at`."""

@@ -33,7 +33,7 @@ from drumline_server.live.hub import Hub
 from drumline_server.live.streams import Subscriber, format_positions, parse_positions, parse_topics
 from drumline_server.services import identity, ledger
 from drumline_server.services import runs as details
-from drumline_server.services.ledger import MAX_LANES, MAX_PIECES, By, Period, Rates, View
+from drumline_server.services.ledger import MAX_LANES, MAX_PIECES, By, Period, Rates, UsageOf, View
 from drumline_server.storage.database import Database
 from drumline_server.telemetry import comparison, export, metrics
 from drumline_server.telemetry.buckets import Axis, Span
@@ -267,6 +267,25 @@ async def list_lanes(
         lambda session: ledger.list_lanes(
             session, principal.project_id, run_id, view, now=app.clock.now(), cursor=cursor, limit=limit
         )
+    )
+
+
+@ledger_router.get("/runs/{run_id}/usage")
+async def list_usage(
+    *,
+    run_id: RunId,
+    principal: ReaderDep,
+    _: KnownQuery,
+    app: AppDep,
+    attempt: AttemptId | None = None,
+    step: Annotated[int | None, Query(ge=0, lt=2**53, description="As of then; the newest if none is named.")] = None,
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_PAGE,
+) -> api.Page[api.MemberUsage]:
+    """What the processes of each member use of its host, and its devices' memory: of the newest attempt, or of one."""
+    wanted = UsageOf(attempt, step)
+    return await app.database.read(
+        lambda session: ledger.list_usage(session, principal.project_id, run_id, wanted, cursor=cursor, limit=limit)
     )
 
 

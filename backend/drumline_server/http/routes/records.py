@@ -56,13 +56,15 @@ async def get_arrivals(
     _: KnownQuery,
     app: AppDep,
     attempt: AttemptId | None = None,
+    call: Annotated[int | None, Query(ge=0, lt=_SAFE, description="As of then; the newest if none is named.")] = None,
     cursor: CursorText = None,
     limit: Limit = DEFAULT_PAGE,
 ) -> api.Arrivals:
     """When each member of a gang comes to its collectives, and whom they wait for: of the newest attempt, or of one."""
+    wanted = step_times.ArrivalsOf(attempt, call)
     return await app.database.read(
         lambda session: step_times.read_arrivals(
-            session, principal.project_id, run_id, attempt, cursor=cursor, limit=limit
+            session, principal.project_id, run_id, wanted, cursor=cursor, limit=limit
         )
     )
 

@@ -299,6 +299,8 @@ class ArrivalRecord(Base):
     attempt_id: Mapped[str]
     samples: Mapped[list[Any]]
     """Of each the call and its points, as `telemetry.step_times.Point`."""
+    older: Mapped[list[Any] | None] = mapped_column(deferred=True)
+    """Those before, of fewer and fewer calls."""
     recorded_at: Mapped[int]
 
 
@@ -368,6 +370,8 @@ class Stretch(Base):
     """Steps done at its end."""
     spent: Mapped[dict[str, Any]]
     """Microseconds by name."""
+    usage: Mapped[dict[str, Any] | None]
+    """As `drumline.contracts.usage.Usage`, of those that told it."""
 
 
 class LedgerEntry(Base):

@@ -1,4 +1,4 @@
-import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
+import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { api, body } from "@/api/client";
 import { keys, runQuery } from "@/api/queries";
 import type { LogHit, LogSearchPart, Run } from "@/api/schema";
@@ -11,6 +11,7 @@ const path = (id: string) => ({ run_id: id });
 export const runKeys = {
   placement: (id: string) => [...keys.run(id), "placement"] as const,
   arrivals: (id: string) => [...keys.run(id), "arrivals"] as const,
+  usage: (id: string) => [...keys.run(id), "usage"] as const,
   attempts: (id: string) => [...keys.run(id), "attempts"] as const,
   metrics: (id: string) => [...keys.run(id), "metrics"] as const,
   /** Apart from the values: each new one would ask for all names again. */
@@ -56,17 +57,36 @@ export function placementQuery(id: string) {
 /** Members of a gang on one page of the answer; larger ones say so. */
 const MOST_MEMBERS = 200;
 
-/** When each member of the run's gang comes to its collectives. */
-export function arrivalsQuery(id: string) {
+/** When each member of the run's gang comes to its collectives: now, or up to a call of `strategy.run`. */
+export function arrivalsQuery(id: string, call?: number) {
   return queryOptions({
-    queryKey: runKeys.arrivals(id),
+    queryKey: [...runKeys.arrivals(id), call] as const,
     queryFn: ({ signal }) =>
       body(
         api.GET("/api/v1/runs/{run_id}/arrivals", {
+          params: { path: path(id), query: { limit: MOST_MEMBERS, call } },
+          signal,
+        }),
+      ),
+    placeholderData: keepPreviousData,
+  });
+}
+
+/** What members use is told every five seconds at first, and once a minute of a long run. */
+const USAGE_EVERY_MS = 5_000;
+
+/** What the processes of each member use of its host. */
+export function usageQuery(id: string, ended: boolean) {
+  return queryOptions({
+    queryKey: runKeys.usage(id),
+    queryFn: ({ signal }) =>
+      body(
+        api.GET("/api/v1/runs/{run_id}/usage", {
           params: { path: path(id), query: { limit: MOST_MEMBERS } },
           signal,
         }),
       ),
+    refetchInterval: ended ? false : USAGE_EVERY_MS,
   });
 }
 

@@ -26,7 +26,7 @@ from drumline.contracts.api.fleet import (
     QueuedRun,
     StreamHint,
 )
-from drumline.contracts.api.ledger import Ledger, LedgerLine, LedgerPlace, LedgerSum, TimeLane, TimePiece
+from drumline.contracts.api.ledger import Ledger, LedgerLine, LedgerPlace, LedgerSum, MemberUsage, TimeLane, TimePiece
 from drumline.contracts.api.media import HistogramSteps, MediaEntry, MediaSeries, MediaValue
 from drumline.contracts.api.pages import MAX_PAGE, Page
 from drumline.contracts.api.plans import Plan, PlanComparison, PlanDifference, Probe
@@ -200,6 +200,7 @@ __all__ = [
     "MediaValue",
     "Member",
     "MemberArrival",
+    "MemberUsage",
     "MetricGap",
     "MetricGroup",
     "MetricGroups",

@@ -51,7 +51,10 @@ class Straggler(Reply):
 
 
 class Arrivals(Reply):
-    """A page of the members of an attempt, by rank, over its last compared steps: at most 32, of a large gang 8."""
+    """A page of the members of an attempt, by rank, over its last compared steps: at most 32, of a large gang 8.
+
+    Up to an earlier call at most 8.
+    """
 
     run: RunId
     attempt: AttemptId | None
@@ -62,6 +65,8 @@ class Arrivals(Reply):
     """Steps that every member measured."""
     call: int | None = None
     """The newest of them, as a call of `strategy.run`."""
+    calls: tuple[int, ...] = ()
+    """All that can be asked for: the newest, and of those before fewer and fewer, 128 at most."""
     step_ms: float | None = None
     error_ms: float | None = None
     straggler: Straggler | None = None

@@ -1,7 +1,8 @@
-"""Where the time of runs went: every second under a name, in time passed and in device-seconds."""
+"""Where the time of runs went: every second under a name, in time passed and in device-seconds. What members use."""
 
 from drumline.contracts.base import HostId, Reply, RunId, Timestamp
 from drumline.contracts.spent import Spent, SpentGroup
+from drumline.contracts.usage import Usage
 
 
 class LedgerLine(Reply):
@@ -78,3 +79,18 @@ class TimeLane(Reply):
 
     rank: int
     pieces: tuple[TimePiece, ...]
+
+
+class MemberUsage(Reply):
+    """What the processes of one member used of its host and devices, as its worker told it last, or until a step."""
+
+    rank: int
+    host: HostId
+    host_name: str
+    host_processors: int
+    host_memory_bytes: int
+    step: int | None
+    """Steps done then, in the program's own count."""
+    at: Timestamp | None
+    """None where nothing was told, as by a worker of the release before, and in the first seconds of a run."""
+    usage: Usage | None

@@ -1,5 +1,5 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { cleanup, render, screen, within } from "@testing-library/react";
+import { cleanup, fireEvent, render, screen, within } from "@testing-library/react";
 import { afterEach, describe, expect, it } from "vitest";
 import { keys } from "@/api/queries";
 import type { Arrivals, ArrivalTimes, Straggler } from "@/api/schema";
@@ -40,6 +40,7 @@ function show(some: Partial<Arrivals>, straggler: Straggler | null) {
     unmeasured: null,
     compared: 32,
     call: 40,
+    calls: [10, 20, 40],
     step_ms: 100,
     error_ms: 2,
     straggler,
@@ -51,6 +52,7 @@ function show(some: Partial<Arrivals>, straggler: Straggler | null) {
     ...some,
   };
   client.setQueryData(arrivalsQuery("run_1").queryKey, found);
+  client.setQueryData(arrivalsQuery("run_1", 20).queryKey, { ...found, call: 20, straggler: null });
   client.setQueryData(keys.run("run_1"), { id: "run_1", progress: { straggler } });
   render(
     <QueryClientProvider client={client}>
@@ -61,6 +63,21 @@ function show(some: Partial<Arrivals>, straggler: Straggler | null) {
 }
 
 describe("ArrivalTiles", () => {
+  it("shows an earlier step with who came last then, and goes back to now", () => {
+    show({}, STRAGGLER);
+    const slider = screen.getByRole("slider", { name: "Steps" });
+    expect(slider.getAttribute("aria-valuetext")).toBe("now");
+
+    fireEvent.change(slider, { target: { value: "1" } });
+    expect(slider.getAttribute("aria-valuetext")).toBe("up to call 20");
+    expect(screen.queryByText(/straggler: comes last/)).toBeNull();
+    expect(screen.getByText(/No straggler: nobody came last/)).toBeTruthy();
+
+    fireEvent.change(slider, { target: { value: "2" } });
+    expect(slider.getAttribute("aria-valuetext")).toBe("now");
+    expect(screen.getByText(/straggler: comes last/)).toBeTruthy();
+  });
+
   it("marks in words who comes last, and never who waits", () => {
     const [punctual, late] = show({}, STRAGGLER);
 

@@ -15,7 +15,8 @@ type Of = "median" | "latest";
 
 /** Whom do the others wait for? */
 export function ArrivalTiles({ runId, ended }: { runId: string; ended: boolean }) {
-  const query = useQuery(arrivalsQuery(runId));
+  const [call, setCall] = useState<number>();
+  const query = useQuery(arrivalsQuery(runId, call));
   const [of, setOf] = useState<Of>("median");
   const found = query.data;
   if (found && found.members.length === 0) return null;
@@ -46,8 +47,48 @@ export function ArrivalTiles({ runId, ended }: { runId: string; ended: boolean }
       )}
       {query.error && found && <StaleBanner error={query.error} since={query.dataUpdatedAt} />}
       {query.isPending && <SkeletonRows label="the arrivals" rows={3} />}
-      {found && <Tiles ended={ended} found={found} of={of} />}
+      {found && <CallSlider calls={found.calls ?? []} onChange={setCall} value={call} />}
+      {found && <Tiles ended={ended} found={found} isNow={call === undefined} of={of} />}
     </Section>
+  );
+}
+
+interface CallSliderProps {
+  calls: readonly number[];
+  /** None is the newest. */
+  value: number | undefined;
+  onChange: (call: number | undefined) => void;
+}
+
+/** Earlier steps; the last place of the slider is now, and moves with the run. */
+function CallSlider({ calls, value, onChange }: CallSliderProps) {
+  if (calls.length < 2) return null;
+  const last = calls.length - 1;
+  const at =
+    value === undefined
+      ? last
+      : Math.max(
+          0,
+          calls.findLastIndex((call) => call <= value),
+        );
+  const text = value === undefined ? "now" : `up to call ${formatInteger(calls[at])}`;
+  return (
+    <label className="flex flex-wrap items-center gap-3 pt-2 text-muted text-xs">
+      Steps
+      <input
+        aria-valuetext={text}
+        className="w-64 max-w-full accent-accent"
+        max={last}
+        min={0}
+        onChange={({ target }) => {
+          const place = Number(target.value);
+          onChange(place === last ? undefined : calls[place]);
+        }}
+        type="range"
+        value={at}
+      />
+      <output className="tabular-nums">{text}</output>
+    </label>
   );
 }
 
@@ -58,16 +99,24 @@ function noteOf({ compared, step_ms: step, error_ms: error, unmeasured }: Arriva
   return `${count(compared, "sampled step")} of ${formatMs(step)}${measured}`;
 }
 
-function Tiles({ found, of, ended }: { found: Arrivals; of: Of; ended: boolean }) {
-  // The run's own, which its header speaks of.
-  const straggler = useQuery(stragglerQuery(found.run)).data;
+interface TilesProps {
+  found: Arrivals;
+  of: Of;
+  ended: boolean;
+  isNow: boolean;
+}
+
+function Tiles({ found, of, ended, isNow }: TilesProps) {
+  // Now it is the run's own, which its header speaks of.
+  const newest = useQuery(stragglerQuery(found.run)).data;
+  const straggler = isNow ? newest : found.straggler;
   const { unmeasured } = found;
   return (
     <div className="pt-3" data-testid="arrivals">
       {!unmeasured && !straggler && (
         <p className="mb-3 max-w-3xl text-pretty">
-          No straggler: nobody {ended ? "came" : "comes"} last in four of five sampled steps at a cost of 10 %
-          of a step.
+          No straggler: nobody {ended || !isNow ? "came" : "comes"} last in four of five sampled steps at a
+          cost of 10 % of a step.
         </p>
       )}
       <ul className="grid grid-cols-[repeat(auto-fill,minmax(min(100%,16rem),1fr))] gap-3">

@@ -12,6 +12,7 @@ import { type Layout, layOut } from "./layout";
 import { paintsFor, railsOf, type Scene } from "./paint";
 import { storageOf } from "./storage";
 import { Summary } from "./summary";
+import { Usage } from "./usage";
 import { Variables } from "./variables";
 
 const route = getRouteApi("/runs/$runId/placement");
@@ -102,6 +103,7 @@ export function PlacementView({ scene }: { scene: Scene }) {
         </div>
       </div>
       <ArrivalTiles ended={scene.ended} runId={placement.run} />
+      <Usage ended={scene.ended} runId={placement.run} />
       <Variables placement={placement} />
     </div>
   );

@@ -1,0 +1,50 @@
+"""What a member's processes use of their host, by /proc; its devices' memory, as the program's process tells it."""
+
+import os
+from collections.abc import Callable, Sequence
+
+from drumline.contracts.usage import DeviceMemory, Usage
+from drumline_worker.host.system import cpu_seconds, descendants, resident_bytes
+
+EVERY_S = 5.0
+"""A look reads an entry of each process of the host: 1 to 10 ms of processor time."""
+_GB = 1e9
+
+
+class UsageMeter:
+    """Reads what all processes below this one use, which is the shim. Times are of one steady clock, in seconds."""
+
+    def __init__(self, devices: Callable[[], Sequence[DeviceMemory]] = tuple) -> None:
+        self._devices = devices
+        self._before: tuple[float, float] | None = None
+        """When it was read, and the processor time until then."""
+
+    def read(self, now: float) -> Usage | None:
+        """None where that was less than 5 s ago, and the first time, as there is nothing to compare with."""
+        if self._before is not None and now - self._before[0] < EVERY_S:
+            return None
+        below = descendants(os.getpid())
+        used_s = cpu_seconds(below) + _reaped_s()
+        before, self._before = self._before, (now, used_s)
+        if before is None or now <= before[0]:
+            return None
+        return Usage(
+            processor_percent=max(0.0, 100 * (used_s - before[1]) / (now - before[0])),
+            memory_bytes=resident_bytes(below),
+            processes=len(below),
+            devices=tuple(self._devices()),
+        )
+
+
+def figures_of(usage: Usage) -> dict[str, float]:
+    """What is drawn of it, by the name of its metric. Of several devices the fullest one's memory."""
+    figures = {"sys/processor_percent": usage.processor_percent, "sys/memory_gb": usage.memory_bytes / _GB}
+    if usage.devices:
+        figures["sys/device_memory_gb"] = max(device.used_bytes for device in usage.devices) / _GB
+    return figures
+
+
+def _reaped_s() -> float:
+    """Processor time of orphans that this process has reaped: it is in no entry any more."""
+    times = os.times()
+    return times.children_user + times.children_system
