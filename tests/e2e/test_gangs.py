@@ -1,5 +1,6 @@
 """One run over two hosts, with real processes: they meet, compute together, and end together (F23, F24)."""
 
+import re
 import signal
 import subprocess
 import time
@@ -170,6 +171,10 @@ def test_the_member_that_the_others_wait_for_is_named_while_the_run_is_live(
         shown = page.get_by_test_id("arrival").filter(has_text="straggler: comes last")
         expect(shown).to_contain_text("rank 1", timeout=TIMEOUT_MS)
         expect(page.get_by_test_id("straggler")).to_contain_text("(rank 1) comes last", timeout=TIMEOUT_MS)
+        used = page.get_by_test_id("usage").get_by_role("row").filter(has_text=re.compile(r"\d of \d+"))
+        expect(used).to_have_count(2, timeout=TIMEOUT_MS)
+        page.get_by_role("slider", name="Steps").press("Home")
+        expect(page.get_by_text(re.compile(r"up to call \d"))).to_be_visible(timeout=TIMEOUT_MS)
     until.touch()
 
     assert run.wait(timeout=END_S).state == "SUCCEEDED", output(run)

@@ -13,6 +13,9 @@ import { colorOfPart, formatMs, PARTS, partsOf, unmeasuredText } from "./arrival
 
 type Of = "median" | "latest";
 
+/** Compared steps below which the server names nobody. */
+const LEAST = 8;
+
 /** Whom do the others wait for? */
 export function ArrivalTiles({ runId, ended }: { runId: string; ended: boolean }) {
   const [call, setCall] = useState<number>();
@@ -115,8 +118,9 @@ function Tiles({ found, of, ended, isNow }: TilesProps) {
     <div className="pt-3" data-testid="arrivals">
       {!unmeasured && !straggler && (
         <p className="mb-3 max-w-3xl text-pretty">
-          No straggler: nobody {ended || !isNow ? "came" : "comes"} last in four of five sampled steps at a
-          cost of 10 % of a step.
+          {found.compared < LEAST
+            ? `No straggler is named by fewer than ${LEAST} sampled steps.`
+            : `No straggler: nobody ${ended || !isNow ? "came" : "comes"} last in four of five sampled steps at a cost of 10 % of a step.`}
         </p>
       )}
       <ul className="grid grid-cols-[repeat(auto-fill,minmax(min(100%,16rem),1fr))] gap-3">
