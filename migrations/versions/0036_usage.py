@@ -1,13 +1,13 @@
 """What a member's processes use of their host; when members of a gang came to earlier collectives.
 
-Revision ID: 0038
+Revision ID: 0036
 Revises: 0035
 """
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0038"
+revision = "0036"
 down_revision = "0035"
 branch_labels = None
 depends_on = None
