@@ -1,20 +1,23 @@
 """Which metrics runs have, and curves of several runs on one axis: the same bucket is the same stretch in each.
 
-The names of a run's metrics may be thousands, which can be searched, grouped and paged.
+The names of a run's metrics may be thousands, which can be searched, grouped and paged. And the replicas of one run
+side by side: how long each computes in traced steps, and which one the others wait for.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from statistics import median
+from typing import Literal, NamedTuple
 
 from sqlalchemy import ColumnElement, Row, func, not_, or_, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline_server.base.callers import decode_cursor, page_of
+from drumline_server.base.callers import decode_cursor, encode_cursor, page_of
 from drumline_server.base.errors import InvalidRequestError
 from drumline_server.storage import runs
-from drumline_server.storage.models import Metric
+from drumline_server.storage.models import Attempt, Device, Hold, Host, Member, Metric, Profile
 from drumline_server.storage.runs import require_run
 from drumline_server.telemetry import metrics
 from drumline_server.telemetry.buckets import Axis, Piece, Span, numbered_points
@@ -184,3 +187,125 @@ def _group_of(name: str) -> str:
 def _view_name(row: Row[str, int, int, int]) -> api.MetricName:
     name, n, first_step, last_step = row
     return api.MetricName(name=name, unit=UNITS.get(name, ""), n=int(n), first_step=first_step, last_step=last_step)
+
+
+MOST_TRACED = 8
+"""Newest traced steps that are compared: some 30 ms for the 2000 traces of 256 processes."""
+_LEAST_TRACED = 3
+"""Below which no replica is named."""
+_NAMED_SHARE, _NAMED_PERCENT = 0.8, 10.0
+_MS = 1e6
+_Traced = dict[str, list[tuple[float, float, float]]]
+"""By device, of each step: milliseconds computing, in collectives alone, idle."""
+
+
+def read_replica_times(
+    session: Session, project_id: str, run_id: str, attempt_id: str | None, *, cursor: str | None, limit: int
+) -> api.ReplicaTimes:
+    """Of an attempt, the newest if unnamed. Raises NotFoundError."""
+    run = require_run(session, project_id, run_id)
+    after = 0 if cursor is None else int(decode_cursor(cursor, int)[0])
+    attempt = runs.the_attempt(session, run, attempt_id)
+    steps, span_ms, traced = _traced_steps(session, attempt) if attempt else ((), 0.0, {})
+    if attempt is None or not traced:
+        why: Literal["not_traced", "not_told"] = "not_told" if steps else "not_traced"
+        ids = {"run": run.id, "attempt": attempt.id if attempt else None}
+        return api.ReplicaTimes(**ids, unmeasured=why, steps=steps, devices=())
+    least = Counter(min(traced, key=lambda device: traced[device][place][1]) for place in range(len(steps)))
+    devices = [
+        _replica_time(one, traced[one.device], least[one.device])
+        for one in _placed(session, attempt.id)
+        if one.device in traced
+    ]
+    devices.sort(key=lambda one: one.collective_ms)
+    shown = devices[after : after + limit]
+    return api.ReplicaTimes(
+        run=run.id,
+        attempt=attempt.id,
+        unmeasured=None,
+        steps=steps,
+        span_ms=span_ms,
+        slowest=_slowest(devices, traced, len(steps), span_ms),
+        devices=tuple(shown),
+        next=encode_cursor(after + limit) if after + limit < len(devices) else None,
+    )
+
+
+class _Placed(NamedTuple):
+    device: str
+    host_name: str
+    replica: int | None
+    logical: int | None
+
+
+def _placed(session: Session, attempt_id: str) -> Iterator[_Placed]:
+    """By replica and logical position."""
+    query = (
+        select(Device.id, Host.name, Hold.replica, Hold.logical)
+        .join(Hold, Hold.device_id == Device.id)
+        .join(Host, Host.id == Device.host_id)
+        .where(Hold.attempt_id == attempt_id)
+        .order_by(Hold.replica, Hold.logical, Device.id)
+    )
+    return (_Placed(*row) for row in session.execute(query))
+
+
+def _traced_steps(session: Session, attempt: Attempt) -> tuple[tuple[int, ...], float, _Traced]:
+    """The newest steps that all members traced, oldest first, how long they took, and what their devices did."""
+    members = session.scalar(select(func.count()).where(Member.attempt_id == attempt.id))
+    whole = (
+        select(Profile.step)
+        .where(Profile.attempt_id == attempt.id, Profile.run_id == attempt.run_id)
+        .group_by(Profile.step)
+        .having(func.count(Profile.member_id.distinct()) == members)
+        .order_by(Profile.step.desc())
+        .limit(MOST_TRACED)
+    )
+    steps = sorted(session.scalars(whole))
+    columns = select(Profile.step, Profile.span_ns, Profile.times).where(
+        Profile.attempt_id == attempt.id, Profile.run_id == attempt.run_id, Profile.step.in_(steps)
+    )
+    by_step: dict[int, _Traced] = defaultdict(dict)
+    spans = []
+    for step, span_ns, times in session.execute(columns):
+        spans.append(span_ns / _MS)
+        for device, computing, collective, both, idle in times or ():
+            by_step[step][device] = [(computing / _MS, (collective - both) / _MS, idle / _MS)]
+    if not all(by_step[step].keys() == by_step[steps[0]].keys() for step in steps):
+        return tuple(steps), 0.0, {}
+    traced = {device: [by_step[step][device][0] for step in steps] for device in by_step[steps[0]]} if steps else {}
+    return tuple(steps), median(spans) if spans else 0.0, traced
+
+
+def _replica_time(placed: _Placed, times: Sequence[tuple[float, float, float]], waited_least: int) -> api.ReplicaTime:
+    computing, collective, idle = (median(column) for column in zip(*times, strict=True))
+    return api.ReplicaTime(
+        device=placed.device,
+        host_name=placed.host_name,
+        replica=placed.replica or 0,
+        logical=placed.logical or 0,
+        computing_ms=computing,
+        collective_ms=collective,
+        idle_ms=idle,
+        waited_least=waited_least,
+    )
+
+
+def _slowest(devices: Sequence[api.ReplicaTime], traced: _Traced, steps: int, span_ms: float) -> api.SlowReplica | None:
+    """All leave a collective together: who waits least in them comes last, by so much as the next one waits longer."""
+    if steps < _LEAST_TRACED or len(devices) < 2:
+        return None
+    one = max(devices, key=lambda each: each.waited_least)
+    others = [times for device, times in traced.items() if device != one.device]
+    gains = [min(times[place][1] for times in others) - traced[one.device][place][1] for place in range(steps)]
+    gain_ms = median(gains)
+    if one.waited_least < _NAMED_SHARE * steps or 100 * gain_ms < _NAMED_PERCENT * span_ms:
+        return None
+    return api.SlowReplica(
+        replica=one.replica,
+        device=one.device,
+        host_name=one.host_name,
+        gain_percent=100 * gain_ms / span_ms,
+        gain_ms=gain_ms,
+        waited_least=one.waited_least,
+    )

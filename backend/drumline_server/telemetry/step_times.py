@@ -320,6 +320,7 @@ def _profile_columns(event: ProfileEvent) -> Stored:
         "traced_at": to_micros(event.at),
         "content": zlib.compress(content, _QUICKLY),
         "file": event.read(),
+        "times": [[one.device, *(getattr(one, name) for name in names)] for one in event.devices],
     }
 
 

@@ -1323,6 +1323,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{run_id}/replicas": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Replica Times
+         * @description How long each replica computes and waits in the newest traced steps: of the newest attempt, or of one.
+         */
+        get: operations["get_replica_times"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run_id}/stacks": {
         parameters: {
             query?: never;
@@ -6401,6 +6421,49 @@ export interface components {
             size: number;
         };
         /**
+         * ReplicaTime
+         * @description What one device did in the compared steps: medians, in milliseconds.
+         */
+        ReplicaTime: {
+            /** Collective Ms */
+            collective_ms: number;
+            /** Computing Ms */
+            computing_ms: number;
+            /** Device */
+            device: string;
+            /** Host Name */
+            host_name: string;
+            /** Idle Ms */
+            idle_ms: number;
+            /** Logical */
+            logical: number;
+            /** Replica */
+            replica: number;
+            /** Waited Least */
+            waited_least: number;
+        };
+        /**
+         * ReplicaTimes
+         * @description A page of the devices of an attempt in its newest traced steps, at most 8: who waits least comes first.
+         */
+        ReplicaTimes: {
+            /** Attempt */
+            attempt: string | null;
+            /** Devices */
+            devices: components["schemas"]["ReplicaTime"][];
+            /** Next */
+            next?: string | null;
+            /** Run */
+            run: string;
+            slowest?: components["schemas"]["SlowReplica"] | null;
+            /** Span Ms */
+            span_ms?: number | null;
+            /** Steps */
+            steps: number[];
+            /** Unmeasured */
+            unmeasured: ("not_traced" | "not_told") | null;
+        };
+        /**
          * RerunRequest
          * @description Body of `POST /runs/{id}:rerun`. Everything else is as the old run had it.
          */
@@ -6996,6 +7059,24 @@ export interface components {
             runs: number;
             /** Unit */
             unit: string;
+        };
+        /**
+         * SlowReplica
+         * @description The replica that waits least in collectives, in four of five traced steps, at 10 % of a step or more.
+         */
+        SlowReplica: {
+            /** Device */
+            device: string;
+            /** Gain Ms */
+            gain_ms: number;
+            /** Gain Percent */
+            gain_percent: number;
+            /** Host Name */
+            host_name: string;
+            /** Replica */
+            replica: number;
+            /** Waited Least */
+            waited_least: number;
         };
         /**
          * Spent
@@ -7931,6 +8012,8 @@ export type Refusal = components['schemas']['Refusal'];
 export type Register = components['schemas']['Register'];
 export type Registered = components['schemas']['Registered'];
 export type Rendezvous = components['schemas']['Rendezvous'];
+export type ReplicaTime = components['schemas']['ReplicaTime'];
+export type ReplicaTimes = components['schemas']['ReplicaTimes'];
 export type RerunRequest = components['schemas']['RerunRequest'];
 export type Resources = components['schemas']['Resources'];
 export type RestoredEvent = components['schemas']['RestoredEvent'];
@@ -7958,6 +8041,7 @@ export type RunWarning = components['schemas']['RunWarning'];
 export type SampledTimes = components['schemas']['SampledTimes'];
 export type Session = components['schemas']['Session'];
 export type SharedName = components['schemas']['SharedName'];
+export type SlowReplica = components['schemas']['SlowReplica'];
 export type Spent = components['schemas']['Spent'];
 export type SpentGroup = components['schemas']['SpentGroup'];
 export type StacksReport = components['schemas']['StacksReport'];
@@ -10405,6 +10489,43 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Reduction"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_replica_times: {
+        parameters: {
+            query?: {
+                attempt?: string | null;
+                /** @description `next` of the page before; the first page without. */
+                cursor?: string | null;
+                /** @description Items on the page. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ReplicaTimes"];
                 };
             };
             /** @description An error, told in words and with a code. */

@@ -126,6 +126,22 @@ def ledger(
         click.echo("\n\n".join(_sum_text(each) for each in sums))
 
 
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@json_option
+@server_options
+def replicas(run_id: str, as_json: bool, url: str | None) -> None:
+    """Say how long each replica of RUN computes and waits for the others, in its newest traced steps.
+
+    Steps are traced where the run was submitted with record.profile_every.
+    """
+    from drumline.resources.arrival_text import replicas_text
+
+    with connect(url) as client:
+        found = find_run(client, run_id).replica_times()
+    click.echo(json_text(found) if as_json else replicas_text(found))
+
+
 def _usage_text(found: "Sequence[MemberUsage]") -> str:
     headings = ("RANK", "HOST", "PROCESSORS", "MEMORY", "PROCESSES", "DEVICE MEMORY", "STEP", "AT")
     return table(headings, [_usage_row(member) for member in found]) if found else "no member was claimed yet"

@@ -25,6 +25,7 @@ _OWN = {
     "usage": ("details", "Say what a run uses of its hosts and devices."),
     "ledger": ("details", "Say where the time of a run went, or of many."),
     "profiles": ("recorded", "List and save the traced steps of a run."),
+    "replicas": ("details", "Say which replica the others wait for, by traced steps."),
     "arrivals": ("details", "Say which member of a gang the others wait for."),
     "checkpoints": ("details", "List the checkpoints of a run."),
     "cancel": ("runs", "Stop a run."),

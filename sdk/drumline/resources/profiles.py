@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
-from drumline._transport import Transport, iterate_pages
+from drumline._transport import Params, Transport, iterate_pages
 from drumline.contracts import api
 from drumline.errors import RunError
 
@@ -68,3 +69,15 @@ def iterate_profiles(transport: Transport, path: str, attempt: str | None) -> It
     """Traced steps of a run, the newest first."""
     for details in iterate_pages(transport, path, api.Profile, {"attempt": attempt}):
         yield StepProfile(transport, path, details)
+
+
+Joined = TypeVar("Joined", api.Arrivals, api.ReplicaTimes)
+
+
+def join_pages(transport: Transport, path: str, kind: type[Joined], rows: str, params: Params | None = None) -> Joined:
+    """All pages of an answer as one: of those that follow only the `rows` are new."""
+    found: Joined = transport.get(path, kind, params)
+    while found.next is not None:
+        page: Joined = transport.get(path, kind, {**(params or {}), "cursor": found.next})
+        found = page.model_copy(update={rows: (*getattr(found, rows), *getattr(page, rows))})
+    return found

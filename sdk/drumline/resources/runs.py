@@ -20,7 +20,7 @@ from drumline.contracts.states import TERMINAL_RUN, RunState
 from drumline.resources import notebook
 from drumline.resources.frames import read_points, save_points
 from drumline.resources.media import Media
-from drumline.resources.profiles import StepProfile, iterate_profiles
+from drumline.resources.profiles import StepProfile, iterate_profiles, join_pages
 from drumline.resources.reductions import Reductions
 from drumline.resources.run_events import CutCallback, stream_events
 from drumline.resources.run_logs import (
@@ -134,11 +134,11 @@ class Run:
 
     def arrivals(self, call: int | None = None) -> api.Arrivals:
         """When each member of its gang comes to the collectives, and whom they wait for; up to a call, or now."""
-        found = self._transport.get(f"{self._path}/arrivals", api.Arrivals, {"call": call})
-        while found.next is not None:
-            page = self._transport.get(f"{self._path}/arrivals", api.Arrivals, {"call": call, "cursor": found.next})
-            found = page.model_copy(update={"members": (*found.members, *page.members)})
-        return found
+        return join_pages(self._transport, f"{self._path}/arrivals", api.Arrivals, "members", {"call": call})
+
+    def replica_times(self) -> api.ReplicaTimes:
+        """How long each replica computes and waits in its newest traced steps; all pages as one."""
+        return join_pages(self._transport, f"{self._path}/replicas", api.ReplicaTimes, "devices")
 
     def refresh(self) -> "Run":
         """Asks the server again; returns itself."""

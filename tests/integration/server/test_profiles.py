@@ -12,6 +12,7 @@ from drumline.contracts import api
 from drumline.contracts.profiles import MAX_PROFILES
 from drumline.errors import RunError
 from drumline_server.telemetry import step_times
+from drumline_server.telemetry.comparison import read_replica_times
 from drumline_server.telemetry.logs import list_gaps
 from support.command_line import Cli
 from support.core import Core, Member
@@ -41,6 +42,76 @@ def traced(member: Member, step: int, **changes: Any) -> Any:
     }
     fields = {"call": step, "span_ns": 1_000, "devices": devices, "content": content, **changes}
     return member.event("profile", step=step, **fields)
+
+
+def times_of(member: Member, collective_ns: tuple[int, int]) -> Any:
+    """What two devices did in a step of a microsecond: each computes when it is not in a collective."""
+    devices = [each.device for each in member.claimed.devices][:2]
+    fixed = {"both_ns": 0, "idle_ns": 0, "operations": 2}
+    return [
+        {"device": device, "computing_ns": 1_000 - waits, "collective_ns": waits, **fixed}
+        for device, waits in zip(devices, collective_ns, strict=True)
+    ]
+
+
+def replicas(core: Core, run: str, cursor: str | None = None, limit: int = 10) -> api.ReplicaTimes:
+    return core.read(
+        lambda session: read_replica_times(session, core.project_id, run, None, cursor=cursor, limit=limit)
+    )
+
+
+@pytest.mark.parametrize(
+    ("waits", "is_named"),
+    [
+        pytest.param([(500, 20)] * 5, True, id="always"),
+        pytest.param([(500, 20)] * 3 + [(20, 500)] * 2, False, id="in 3 of 5 steps"),
+        pytest.param([(90, 20)] * 5, False, id="by 7 % of a step"),
+        pytest.param([(500, 20)] * 2, False, id="in two steps"),
+    ],
+)
+def test_the_replica_that_waits_least_is_named_where_it_costs_a_tenth_of_a_step(
+    core: Core, waits: list[tuple[int, int]], is_named: bool
+) -> None:
+    member = running(core)
+    assert replicas(core, member.claimed.run).unmeasured == "not_traced"
+    for step, pair in enumerate(waits):
+        member.send(traced(member, step, devices=times_of(member, pair)))
+    found = replicas(core, member.claimed.run)
+    assert (found.unmeasured, found.steps, found.span_ms) == (None, tuple(range(len(waits))), 0.001)
+    assert (found.slowest is not None) == is_named
+    if found.slowest is not None:
+        second = member.claimed.devices[1]
+        assert (found.slowest.device, found.slowest.replica) == (second.device, second.replica)
+        assert found.slowest.gain_percent == pytest.approx(48)
+        assert found.slowest.waited_least == 5
+        assert (found.devices[0].device, found.devices[0].collective_ms) == (second.device, 0.00002)
+        assert sum(one.waited_least for one in found.devices) == len(waits)
+        page = replicas(core, member.claimed.run, limit=1)
+        assert len(page.devices) == 1
+        assert replicas(core, member.claimed.run, page.next).devices == found.devices[1:]
+
+
+def test_replicas_of_several_processes_are_compared_in_steps_that_all_have_traced(core: Core) -> None:
+    workers = [core.add_worker(name, devices=2) for name in ("alpha", "beta")]
+    run = core.submit(resources={"replicas": 4}).id
+    core.schedule()
+    first, second = [worker.take().start() for worker in workers]
+    for step in range(12):
+        first.send(traced(first, step, devices=times_of(first, (600, 500))))
+        if step != 11:
+            second.send(traced(second, step, devices=times_of(second, (550, 30))))
+    found = replicas(core, run)
+    assert found.steps == tuple(range(3, 11))
+    assert found.slowest is not None
+    assert (found.slowest.host_name, found.slowest.waited_least) == ("beta", 8)
+    assert found.slowest.device == second.claimed.devices[1].device
+
+    other = core.add_worker("gamma")
+    silent = core.submit(resources={"replicas": 2}).id
+    core.schedule()
+    member = other.take().start()
+    member.send(traced(member, 0, devices=[], unmeasured="platform"))
+    assert replicas(core, silent).unmeasured == "not_told"
 
 
 def listed(core: Core, run: str, **page: Any) -> api.Page[api.Profile]:

@@ -23,7 +23,7 @@ from drumline_server.http.dependencies import (
 from drumline_server.http.json_bodies import cut, in_pieces
 from drumline_server.lifecycle import checkpoints
 from drumline_server.services import plan_comparison
-from drumline_server.telemetry import ingest, logs, media, reductions, step_times
+from drumline_server.telemetry import comparison, ingest, logs, media, reductions, step_times
 from drumline_server.telemetry.log_search import LogQuery, find_sources
 from drumline_server.telemetry.log_search_child import MAX_PATTERN
 from drumline_server.telemetry.media import Series
@@ -65,6 +65,25 @@ async def get_arrivals(
     return await app.database.read(
         lambda session: step_times.read_arrivals(
             session, principal.project_id, run_id, wanted, cursor=cursor, limit=limit
+        )
+    )
+
+
+@router.get("/replicas")
+async def get_replica_times(
+    *,
+    run_id: RunId,
+    principal: ReaderDep,
+    _: KnownQuery,
+    app: AppDep,
+    attempt: AttemptId | None = None,
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_PAGE,
+) -> api.ReplicaTimes:
+    """How long each replica computes and waits in the newest traced steps: of the newest attempt, or of one."""
+    return await app.database.read(
+        lambda session: comparison.read_replica_times(
+            session, principal.project_id, run_id, attempt, cursor=cursor, limit=limit
         )
     )
 

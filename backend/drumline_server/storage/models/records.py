@@ -252,6 +252,8 @@ class Profile(Base):
     content: Mapped[bytes] = mapped_column(deferred=True)
     """Compressed JSON: `devices` and `content` as in `step_times.TracedCall`."""
     file: Mapped[bytes | None] = mapped_column(deferred=True)
+    times: Mapped[list[Any] | None] = mapped_column(deferred=True)
+    """By device its id and nanoseconds computing, in collectives, both at once, idle; NULL of servers before."""
 
 
 class NonFiniteRecord(Base):

@@ -27,7 +27,10 @@ const CONSEQUENCES: Record<
   /** The first of an attempt rolls back what others recorded. */
   "first reduction": { keys: (id) => [runKeys.reductions(id)], pauseMs: 500 },
   media: { keys: (id) => [runKeys.media(id)], pauseMs: 1_000 },
-  profile: { keys: (id) => [[...runKeys.profiles(id), "list"]], pauseMs: 1_000 },
+  profile: {
+    keys: (id) => [[...runKeys.profiles(id), "list"], runKeys.replicas(id)],
+    pauseMs: 1_000,
+  },
   summary: { keys: (id) => [keys.run(id)], pauseMs: 300 },
   non_finite: { keys: (id) => [keys.run(id)], pauseMs: 100 },
   checkpoint: { keys: (id) => [runKeys.checkpoints(id)], pauseMs: 300 },

@@ -12,6 +12,7 @@ export const runKeys = {
   placement: (id: string) => [...keys.run(id), "placement"] as const,
   arrivals: (id: string) => [...keys.run(id), "arrivals"] as const,
   usage: (id: string) => [...keys.run(id), "usage"] as const,
+  replicas: (id: string) => [...keys.run(id), "replicas"] as const,
   attempts: (id: string) => [...keys.run(id), "attempts"] as const,
   metrics: (id: string) => [...keys.run(id), "metrics"] as const,
   /** Apart from the values: each new one would ask for all names again. */
@@ -69,6 +70,26 @@ export function arrivalsQuery(id: string, call?: number) {
         }),
       ),
     placeholderData: keepPreviousData,
+  });
+}
+
+/** Traced steps come as often as the run was asked for; a look now and then finds them. */
+const TRACED_EVERY_MS = 15_000;
+/** Of the devices of a run those that the others may be waiting for. */
+const MOST_REPLICAS = 64;
+
+/** How long each replica computes and waits in the newest traced steps. */
+export function replicaTimesQuery(id: string, ended: boolean) {
+  return queryOptions({
+    queryKey: runKeys.replicas(id),
+    queryFn: ({ signal }) =>
+      body(
+        api.GET("/api/v1/runs/{run_id}/replicas", {
+          params: { path: path(id), query: { limit: MOST_REPLICAS } },
+          signal,
+        }),
+      ),
+    refetchInterval: ended ? false : TRACED_EVERY_MS,
   });
 }
 

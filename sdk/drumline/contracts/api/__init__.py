@@ -30,7 +30,7 @@ from drumline.contracts.api.ledger import Ledger, LedgerLine, LedgerPlace, Ledge
 from drumline.contracts.api.media import HistogramSteps, MediaEntry, MediaSeries, MediaValue
 from drumline.contracts.api.pages import MAX_PAGE, Page
 from drumline.contracts.api.plans import Plan, PlanComparison, PlanDifference, Probe
-from drumline.contracts.api.profiles import Profile, ProfileLanes
+from drumline.contracts.api.profiles import Profile, ProfileLanes, ReplicaTime, ReplicaTimes, SlowReplica
 from drumline.contracts.api.programs import (
     Bundle,
     BundleSource,
@@ -240,6 +240,8 @@ __all__ = [
     "ReductionOutlier",
     "ReductionSummary",
     "Refusal",
+    "ReplicaTime",
+    "ReplicaTimes",
     "RerunRequest",
     "Retention",
     "RetentionChange",
@@ -258,6 +260,7 @@ __all__ = [
     "RunWarning",
     "Session",
     "SharedName",
+    "SlowReplica",
     "Straggler",
     "StreamHint",
     "SubmittedBatch",

@@ -1,6 +1,8 @@
-"""Traced calls of `strategy.run`, listed and shown by lane."""
+"""Traced calls of `strategy.run`, listed and shown by lane; and how long each replica computes in them."""
 
-from drumline.contracts.base import AttemptId, ProfileId, Reply, RunId, Timestamp
+from typing import Literal
+
+from drumline.contracts.base import AttemptId, DeviceId, ProfileId, Reply, RunId, Timestamp
 from drumline.contracts.profiles import DeviceLane, DeviceTime, FileLeftOut, Operation, Unmeasured
 
 
@@ -47,3 +49,46 @@ class ProfileLanes(Profile):
     """Operations that no lane shows: of too many the shortest."""
     devices_left_out: int
     """Devices of the process that have no lane, nor count in the means: beyond 256."""
+
+
+class ReplicaTime(Reply):
+    """What one device did in the compared steps: medians, in milliseconds."""
+
+    device: DeviceId
+    host_name: str
+    replica: int
+    logical: int
+    computing_ms: float
+    collective_ms: float
+    """In collectives, which is mostly waiting for the others, without what it computed meanwhile."""
+    idle_ms: float
+    waited_least: int
+    """In how many of the steps: the others waited for it."""
+
+
+class SlowReplica(Reply):
+    """The replica that waits least in collectives, in four of five traced steps, at 10 % of a step or more."""
+
+    replica: int
+    device: DeviceId
+    host_name: str
+    gain_percent: float
+    """Of the span; a step would end at most so much earlier if it were as fast as the next one."""
+    gain_ms: float
+    waited_least: int
+
+
+class ReplicaTimes(Reply):
+    """A page of the devices of an attempt in its newest traced steps, at most 8: who waits least comes first."""
+
+    run: RunId
+    attempt: AttemptId | None
+    unmeasured: Literal["not_traced", "not_told"] | None
+    """Why there is nothing. "not_traced": no step yet that all processes traced. "not_told": traces tell no devices."""
+    steps: tuple[int, ...]
+    span_ms: float | None = None
+    """From the first operation of any device of a process to the last one's end."""
+    slowest: SlowReplica | None = None
+    devices: tuple[ReplicaTime, ...]
+    next: str | None = None
+    """The cursor of the following page, None on the last."""

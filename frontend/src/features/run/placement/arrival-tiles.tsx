@@ -247,8 +247,7 @@ function Explanation() {
       </ul>
       <p className="mt-2 max-w-3xl text-muted text-xs">
         Each member counts on its own clock from the end of one collective. Devices is the same for all: a
-        member whose devices compute longer is not told apart. Single replicas: not measured for this
-        executor.
+        member whose devices compute longer is told apart by traced steps only, below.
       </p>
     </>
   );

@@ -10,6 +10,7 @@ import { DeviceTable } from "./device-table";
 import { hasCoordinates } from "./groups";
 import { type Layout, layOut } from "./layout";
 import { paintsFor, railsOf, type Scene } from "./paint";
+import { ReplicaTimes } from "./replica-times";
 import { storageOf } from "./storage";
 import { Summary } from "./summary";
 import { Usage } from "./usage";
@@ -103,6 +104,7 @@ export function PlacementView({ scene }: { scene: Scene }) {
         </div>
       </div>
       <ArrivalTiles ended={scene.ended} runId={placement.run} />
+      <ReplicaTimes ended={scene.ended} runId={placement.run} />
       <Usage ended={scene.ended} runId={placement.run} />
       <Variables placement={placement} />
     </div>
