@@ -1,13 +1,15 @@
 """What a member's processes use of their host, by /proc; its devices' memory, as the program's process tells it."""
 
 import os
+import time
 from collections.abc import Callable, Sequence
 
 from drumline.contracts.usage import DeviceMemory, Usage
 from drumline_worker.host.system import cpu_seconds, descendants, resident_bytes
 
 EVERY_S = 5.0
-"""A look reads an entry of each process of the host: 1 to 10 ms of processor time."""
+_REST = 500
+"""So much longer than a look takes is the time to the next: it reads an entry of each process of the host, 30 us each."""
 _GB = 1e9
 
 
@@ -18,19 +20,22 @@ class UsageMeter:
         self._devices = devices
         self._before: tuple[float, float] | None = None
         """When it was read, and the processor time until then."""
+        self._rest_s = EVERY_S
 
     def read(self, now: float) -> Usage | None:
         """None where that was less than 5 s ago, and the first time, as there is nothing to compare with."""
-        if self._before is not None and now - self._before[0] < EVERY_S:
+        if self._before is not None and now - self._before[0] < self._rest_s:
             return None
+        began_s = time.process_time()
         below = descendants(os.getpid())
-        used_s = cpu_seconds(below) + _reaped_s()
+        used_s, memory = cpu_seconds(below) + _reaped_s(), resident_bytes(below)
+        self._rest_s = max(EVERY_S, _REST * (time.process_time() - began_s))
         before, self._before = self._before, (now, used_s)
         if before is None or now <= before[0]:
             return None
         return Usage(
             processor_percent=max(0.0, 100 * (used_s - before[1]) / (now - before[0])),
-            memory_bytes=resident_bytes(below),
+            memory_bytes=memory,
             processes=len(below),
             devices=tuple(self._devices()),
         )
