@@ -9,7 +9,7 @@ from drumline_worker.host.system import cpu_seconds, descendants, resident_bytes
 
 EVERY_S = 5.0
 _REST = 500
-"""So much longer than a look takes is the time to the next: it reads an entry of each process of the host, 30 us each."""
+"""So many times what a look takes pass until the next: it reads an entry of each process of the host, 30 us each."""
 _GB = 1e9
 
 
