@@ -127,7 +127,7 @@ class Settings(BaseSettings):
     """How often a worker reports."""
     suspect_s: Annotated[float, Field(gt=0)] = SUSPECT_S
     """A host silent for so long is shown as suspect, and nothing else happens."""
-    takeover_s: Annotated[float, Field(ge=45, le=3600)] = TAKEOVER_S
+    takeover_s: Annotated[float, Field(ge=45, le=7200)] = TAKEOVER_S
     """A host silent for so long has lost its members."""
     claim_s: Annotated[float, Field(gt=0)] = CLAIM_S
     """All members of an attempt must be claimed within this time."""
