@@ -14,13 +14,15 @@ import operator
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress, count, islice, pairwise
 from typing import Any, NamedTuple
 
 from drumline.contracts import api
 
+EXACT = 17
+"""Significant digits that tell every float from its neighbours."""
 MANY_CHUNKS = 8
 """From so many on the chunk on a bucket's edge is not split: the edge moves by an eighth of the bucket at most."""
 
@@ -253,13 +255,23 @@ def points(pieces: Iterable[Piece], axis: Axis) -> api.MetricPoints:
     """The buckets of pieces in the order of logging: by x, column by column."""
     curve = list(pieces)
     alone = _join(curve) if axis.width == 0 and axis.edges else None
-    return api.MetricPoints(**(_columns(_fill(curve, axis)) if alone is None else _copy(alone, axis)))
+    if alone is not None:
+        return api.MetricPoints(**_copy(alone, axis))
+    known = _fill(curve, axis)
+    return api.MetricPoints(**_columns([known[bucket] for bucket in sorted(known)]))
 
 
-def numbered_points(pieces: Iterable[Piece], axis: Axis) -> api.NumberedPoints:
-    """The same, each with its bucket's number on the axis, from 0."""
+def numbered_points(
+    pieces: Iterable[Piece], axis: Axis, columns: Collection[api.CurveColumn] = api.CURVE_COLUMNS, digits: int = EXACT
+) -> api.NumberedPoints:
+    """The same, each with its bucket's number on the axis, from 0; columns that are not named are empty.
+
+    Values have so many significant digits.
+    """
     known = _fill(pieces, axis)
-    return api.NumberedPoints(bucket=tuple(number - 1 for number in sorted(known)), **_columns(known))
+    numbers = sorted(known)
+    kept = _columns([known[number] for number in numbers], columns, digits)
+    return api.NumberedPoints(bucket=tuple(number - 1 for number in numbers), **kept)
 
 
 def _join(pieces: Sequence[Piece]) -> Chunk | None:
@@ -296,17 +308,28 @@ def _fill(pieces: Iterable[Piece], axis: Axis) -> dict[int, _Bucket]:
     return known
 
 
-def _columns(known: Mapping[int, _Bucket]) -> dict[str, Any]:  # Any: columns of numbers
-    buckets = [known[bucket] for bucket in sorted(known)]
-    return {
-        "x": tuple(bucket.x for bucket in buckets),
-        "min": tuple(bucket.low if bucket.finite else None for bucket in buckets),
-        "max": tuple(bucket.high if bucket.finite else None for bucket in buckets),
-        "mean": tuple(bucket.mean() for bucket in buckets),
-        "last": tuple(bucket.last for bucket in buckets),
-        "count": tuple(bucket.count for bucket in buckets),
-        "not_finite": tuple(bucket.count - bucket.finite for bucket in buckets),
-    }
+_COLUMNS: Mapping[api.CurveColumn, Callable[[_Bucket], float | None]] = {
+    "min": lambda bucket: bucket.low if bucket.finite else None,
+    "max": lambda bucket: bucket.high if bucket.finite else None,
+    "mean": _Bucket.mean,
+    "last": lambda bucket: bucket.last,
+    "count": lambda bucket: bucket.count,
+    "not_finite": lambda bucket: bucket.count - bucket.finite,
+}
+
+
+def _columns(
+    buckets: Sequence[_Bucket], names: Collection[api.CurveColumn] = api.CURVE_COLUMNS, digits: int = EXACT
+) -> dict[str, Any]:  # Any: columns of numbers
+    columns: dict[str, Any] = {name: tuple(map(of, buckets)) if name in names else () for name, of in _COLUMNS.items()}
+    if digits < EXACT:
+        columns |= {name: _rounded(columns[name], digits) for name in ("min", "max", "mean", "last")}
+    return {"x": tuple(bucket.x for bucket in buckets), **columns}
+
+
+def _rounded(column: Sequence[float | None], digits: int) -> tuple[float | None, ...]:
+    form = f".{digits}g"
+    return tuple(None if value is None else float(format(value, form)) for value in column)
 
 
 def _sum(values: array[float]) -> float:

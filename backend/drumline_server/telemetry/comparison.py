@@ -20,7 +20,7 @@ from drumline_server.storage import runs
 from drumline_server.storage.models import Attempt, Device, Hold, Host, Member, Metric, Profile
 from drumline_server.storage.runs import require_run
 from drumline_server.telemetry import metrics
-from drumline_server.telemetry.buckets import Axis, Piece, Span, numbered_points
+from drumline_server.telemetry.buckets import EXACT, Axis, Piece, Span, numbered_points
 from drumline_server.telemetry.metrics import UNITS, Part, Window
 
 MAX_RUNS = 100
@@ -36,7 +36,8 @@ _SPEED = "sys"
 class Comparison:
     """Which metrics of runs to show on which axis; `start` and `end` bound it, and it has at most so many buckets.
 
-    `relative` counts seconds from when each run began, `time` from 1970 UTC on.
+    `relative` counts seconds from when each run began, `time` from 1970 UTC on. Curves have the `columns` that are
+    named, those of the runs in `whole` all of them, in values of so many significant `digits`.
     """
 
     names: tuple[str, ...]
@@ -44,6 +45,9 @@ class Comparison:
     start: float | None
     end: float | None
     buckets: int
+    columns: frozenset[api.CurveColumn] = frozenset(api.CURVE_COLUMNS)
+    whole: frozenset[str] = frozenset()
+    digits: int = EXACT
 
     def window(self) -> Window:
         """How one run of it is read."""
@@ -77,6 +81,7 @@ def read_compared(
     window = comparison.window()
     project_id, run_id = run
     parts, curves = _read(session, project_id, run_id, window)
+    columns = api.CURVE_COLUMNS if run_id in comparison.whole else comparison.columns
     told = api.ComparedRun(run=run_id, began=metrics.began(parts), gaps=metrics.gaps_of(session, parts, window))
     return told, [
         api.ComparedCurve(
@@ -85,7 +90,7 @@ def read_compared(
             unit=metrics.UNITS.get(of_name[0].name, ""),
             n=sum(metric.n for metric in of_name),
             last_step=max(metric.last_step for metric in of_name),
-            points=numbered_points(pieces, axis),
+            points=numbered_points(pieces, axis, columns, comparison.digits),
         )
         for of_name, pieces in curves
     ]

@@ -1601,7 +1601,8 @@ export interface paths {
          * Compare Metrics
          * @description Curves of several runs on one axis with the same buckets: by step, by time, or by time since each run began.
          *
-         *     Each run as a whole, without what was rolled back. A run that logged none of the metrics has no curve.
+         *     Each run as a whole, without what was rolled back. A run that logged none of the metrics has no curve. A picture of
+         *     many lines needs `columns=mean` of a few `digits` only, and `whole` for those with a band.
          */
         get: operations["compare_metrics"];
         put?: never;
@@ -1849,6 +1850,27 @@ export interface paths {
         get: operations["list_webhook_deliveries"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/webhooks/{webhook_id}:replace-secret": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Replace Webhook Secret
+         * @description Gives a webhook a new secret, which is in this answer only; posts have a signature of the one before too for a
+         *     while.
+         */
+        post: operations["replace_webhook_secret"];
         delete?: never;
         options?: never;
         head?: never;
@@ -4788,6 +4810,8 @@ export interface components {
         /**
          * NumberedPoints
          * @description Buckets of an axis that several curves share; those without a value are left out.
+         *
+         *     Columns that were not asked for are empty.
          */
         NumberedPoints: {
             /** Bucket */
@@ -7030,6 +7054,17 @@ export interface components {
             step: number;
         };
         /**
+         * SecretReplace
+         * @description Body of `POST /webhooks/{webhook_id}:replace-secret`.
+         */
+        SecretReplace: {
+            /**
+             * Keep Old S
+             * @default 86400
+             */
+            keep_old_s: number;
+        };
+        /**
          * Session
          * @description Who is signed in.
          */
@@ -7652,6 +7687,8 @@ export interface components {
             made_by: components["schemas"]["PrincipalRef"];
             /** Name */
             name: string;
+            /** Old Secret Until */
+            old_secret_until?: string | null;
             /** Url */
             url: string;
             /** Waiting */
@@ -7682,7 +7719,7 @@ export interface components {
         };
         /**
          * WebhookCreated
-         * @description The one answer that holds the secret.
+         * @description The one answer that holds the secret: of a webhook that was made, or whose secret was replaced.
          */
         WebhookCreated: {
             /** Alerts */
@@ -7707,6 +7744,8 @@ export interface components {
             made_by: components["schemas"]["PrincipalRef"];
             /** Name */
             name: string;
+            /** Old Secret Until */
+            old_secret_until?: string | null;
             /** Secret */
             secret: string;
             /** Url */
@@ -8039,6 +8078,7 @@ export type RunSummary = components['schemas']['RunSummary'];
 export type RunView = components['schemas']['RunView'];
 export type RunWarning = components['schemas']['RunWarning'];
 export type SampledTimes = components['schemas']['SampledTimes'];
+export type SecretReplace = components['schemas']['SecretReplace'];
 export type Session = components['schemas']['Session'];
 export type SharedName = components['schemas']['SharedName'];
 export type SlowReplica = components['schemas']['SlowReplica'];
@@ -11007,6 +11047,12 @@ export interface operations {
                 from?: number | null;
                 to?: number | null;
                 buckets?: number;
+                /** @description Columns beside x and bucket; others are empty. All if none. */
+                columns?: ("min" | "max" | "mean" | "last" | "count" | "not_finite")[];
+                /** @description Runs whose curves have all columns, whatever `columns` is. */
+                whole?: string[];
+                /** @description Significant digits of min, max, mean and last; all if left out. */
+                digits?: number;
             };
             header?: never;
             path?: never;
@@ -11539,6 +11585,41 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Page_WebhookDelivery_"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    replace_webhook_secret: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                webhook_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SecretReplace"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WebhookCreated"];
                 };
             };
             /** @description An error, told in words and with a code. */

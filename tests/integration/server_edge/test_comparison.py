@@ -105,6 +105,25 @@ def test_a_run_without_the_metric_is_told_and_has_no_curve(any_server: EdgeServe
     assert compare(any_server, two[1])["curves"] == []
 
 
+def test_a_curve_has_the_columns_and_digits_that_were_asked_for_and_one_that_is_named_has_all(
+    any_server: EdgeServer, two: tuple[Member, Member]
+) -> None:
+    for member in two:
+        log(member, "loss", range(30), 1 / 3, spike=17)
+    whole = compare(any_server, *two, buckets=10)
+
+    shown = compare(any_server, *two, buckets=10, columns=["mean", "count"], whole=two[1].claimed.run, digits=5)
+
+    first, second = (curve["points"] for curve in shown["curves"])
+    exact = whole["curves"][0]["points"]
+    assert {name for name, column in first.items() if not column} == {"min", "max", "last", "not_finite"}
+    assert (first["x"], first["bucket"], first["count"]) == (exact["x"], exact["bucket"], exact["count"])
+    assert first["mean"] == [0.33333, 0.33333, 0.33333, 0.33333, 0.33333, 3.2222, *[0.33333] * 4]
+    assert (second["max"][5], second["min"][5], second["last"][4]) == (9.0, 0.33333, 0.33333)
+    assert second["not_finite"] == [0] * 10
+    assert exact["mean"][0] == 1 / 3
+
+
 def test_too_many_curves_for_their_buckets_are_refused_with_how_many_fit(
     any_server: EdgeServer, two: tuple[Member, Member]
 ) -> None:
@@ -120,7 +139,13 @@ def test_too_many_curves_for_their_buckets_are_refused_with_how_many_fit(
     assert any_server.admin.get("/api/v1/runs:metrics", params={**query, "buckets": 1250}).status_code == 200
 
 
-@pytest.mark.parametrize("query", [{"names": []}, {"x": "hour"}, {"runs": ["run_x"] * 101}, {"name": "loss"}])
+NONSENSE: list[dict[str, Any]] = [
+    {"names": []}, {"x": "hour"}, {"runs": ["run_x"] * 101}, {"name": "loss"}, {"columns": "median"}, {"digits": 0},
+    {"digits": 18},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("query", NONSENSE)
 def test_a_comparison_that_makes_no_sense_is_422(server: EdgeServer, query: dict[str, Any]) -> None:
     run = server.core.submit(wait_for_devices=True)
 

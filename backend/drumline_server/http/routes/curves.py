@@ -36,7 +36,7 @@ from drumline_server.services import runs as details
 from drumline_server.services.ledger import MAX_LANES, MAX_PIECES, By, Period, Rates, UsageOf, View
 from drumline_server.storage.database import Database
 from drumline_server.telemetry import comparison, export, metrics
-from drumline_server.telemetry.buckets import Axis, Span
+from drumline_server.telemetry.buckets import EXACT, Axis, Span
 from drumline_server.telemetry.export import Format, write_table
 
 router = api_router(tags=["telemetry"])
@@ -49,6 +49,10 @@ Group = Annotated[
     Text | None, Query(max_length=200, description="What the names have before the first `/`; nothing if it is empty.")
 ]
 Buckets = Annotated[int, Query(ge=1, le=2_000)]
+Columns = Annotated[
+    list[api.CurveColumn],
+    Query(max_length=len(api.CURVE_COLUMNS), description="Columns beside x and bucket; others are empty. All if none."),
+]
 Runs = Annotated[
     list[RunId], Query(min_length=1, max_length=comparison.MAX_RUNS, description="Runs to show, in this order.")
 ]
@@ -153,12 +157,24 @@ async def compare_metrics(
     start: Annotated[Bound, Query(alias="from")] = None,
     end: Annotated[Bound, Query(alias="to")] = None,
     buckets: Buckets = 600,
+    columns: Columns = [],  # noqa: B006 - FastAPI copies defaults
+    whole: Annotated[
+        list[RunId],
+        Query(max_length=comparison.MAX_RUNS, description="Runs whose curves have all columns, whatever `columns` is."),
+    ] = [],  # noqa: B006
+    digits: Annotated[
+        int, Query(ge=1, le=EXACT, description="Significant digits of min, max, mean and last; all if left out.")
+    ] = EXACT,
 ) -> Response:
     """Curves of several runs on one axis with the same buckets: by step, by time, or by time since each run began.
 
-    Each run as a whole, without what was rolled back. A run that logged none of the metrics has no curve.
+    Each run as a whole, without what was rolled back. A run that logged none of the metrics has no curve. A picture of
+    many lines needs `columns=mean` of a few `digits` only, and `whole` for those with a band.
     """
-    wanted = comparison.Comparison(tuple(dict.fromkeys(names)), x, start, end, buckets)
+    wanted = comparison.Comparison(
+        tuple(dict.fromkeys(names)), x, start, end, buckets,
+        columns=frozenset(columns or api.CURVE_COLUMNS), whole=frozenset(whole), digits=digits,
+    )  # fmt: skip
     asked = list(dict.fromkeys(runs))
     project_id = principal.project_id
     spans: list[Span] = []

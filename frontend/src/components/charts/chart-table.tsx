@@ -63,8 +63,8 @@ const Pages = memo(function Pages({ title, xName, lines, formatX }: ChartTablePr
               {lines.length > 1 && <td>{label}</td>}
               <td>{formatX(columns.x[at] ?? 0)}</td>
               <td>{textOf(columns.mean[at], columns.odd[at])}</td>
-              <td>{textOf(columns.min[at], columns.odd[at])}</td>
-              <td>{textOf(columns.max[at], columns.odd[at])}</td>
+              <td>{boundText(columns.min[at], columns, at)}</td>
+              <td>{boundText(columns.max[at], columns, at)}</td>
             </tr>
           ))}
         </tbody>
@@ -94,6 +94,11 @@ function rowsOf(lines: ChartTableProps["lines"], first: number, most: number) {
     if (rows.length === most) break;
   }
   return rows;
+}
+
+/** A bound of a bucket; of a line whose mean alone is drawn it was not asked for. */
+function boundText(bound: number | null | undefined, { mean, odd }: TimeChartColumns, at: number): string {
+  return bound === null && typeof mean[at] === "number" ? "–" : textOf(bound, odd[at]);
 }
 
 /** A number without the noise of its binary form. */

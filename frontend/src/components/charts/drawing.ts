@@ -32,13 +32,13 @@ export interface Drawing {
 }
 
 /** More bands than these cover each other. */
-const MOST_BANDS = 8;
+export const MOST_BANDS = 8;
 
 /** Lines over one x. `null` is a hole in a line; `undefined` a place at which only others have a point. */
 export function drawingOf(lines: readonly Line[], log: boolean, smooth: number): Drawing {
   const x = unionOf(lines.map(({ columns }) => columns.x));
   const places = drawnAs(
-    lines.flatMap(({ columns }) => [columns.min, columns.max]),
+    lines.flatMap(({ columns }) => [columns.min, columns.max, columns.mean]),
     log,
   );
   const own = lines.map(({ columns }) => positions(columns.x, x));

@@ -233,7 +233,8 @@ function Range({ cursor, line, own, formatY }: RangeProps) {
 
 function belowZero(lines: readonly Line[]): string {
   const hidden = lines.reduce(
-    (sum, { columns }) => sum + columns.min.filter((value) => value !== null && value <= 0).length,
+    (sum, { columns: { min, mean } }) =>
+      sum + min.filter((value, at) => (value ?? mean[at] ?? Number.POSITIVE_INFINITY) <= 0).length,
     0,
   );
   return hidden > 0 ? ` · ${hidden} at or below zero, which a log scale cannot show` : "";

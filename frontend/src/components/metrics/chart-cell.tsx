@@ -1,4 +1,5 @@
 import { type ReactNode, useCallback, useRef } from "react";
+import type { Line } from "@/components/charts/drawing";
 import { LineChart, type LineChartProps } from "@/components/charts/line-chart";
 import { useLiveSlot } from "@/components/charts/live-slots";
 import { classNames } from "@/lib/class-names";
@@ -41,16 +42,24 @@ export function ChartCell({ name, wide, children }: ChartCellProps) {
 
 type FigureProps = Omit<LineChartProps, "aside" | "height" | "formatY" | "limits" | "log"> & {
   actions: ChartActions;
+  wholeLines?: (() => Promise<readonly Line[]>) | undefined;
 };
 
 /** A chart with its menu. */
-export function MetricFigure({ actions, ...chart }: FigureProps) {
+export function MetricFigure({ actions, wholeLines, ...chart }: FigureProps) {
   const { log, limits, wide } = actions;
   const formatY = useCallback((value: number) => formatNumber(value), []);
   return (
     <LineChart
       {...chart}
-      aside={<ChartMenu {...actions} picture={() => ({ ...chart, log, limits })} title={chart.title} />}
+      aside={
+        <ChartMenu
+          {...actions}
+          picture={() => ({ ...chart, log, limits })}
+          title={chart.title}
+          wholeLines={wholeLines}
+        />
+      }
       formatY={formatY}
       height={plotHeight(wide)}
       limits={limits}

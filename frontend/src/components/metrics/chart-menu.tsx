@@ -1,5 +1,6 @@
 import { Menu } from "@base-ui/react/menu";
 import { useState } from "react";
+import type { Line } from "@/components/charts/drawing";
 import { csvOfChart, fileName, type Pictured, pageColors, svgOfChart } from "@/components/charts/export";
 import { savePng, saveText } from "@/components/charts/save";
 import { Icon } from "@/components/ui/icons";
@@ -24,6 +25,8 @@ export interface ChartActions {
 interface ChartMenuProps extends ChartActions {
   title: string;
   picture: () => Pictured;
+  /** The lines with all that is known of them, where a picture has less. */
+  wholeLines?: (() => Promise<readonly Line[]>) | undefined;
 }
 
 const SIZE = [960, 420] as const;
@@ -76,6 +79,7 @@ export function ChartMenus() {
 function Items({
   title,
   picture,
+  wholeLines,
   onLimitsAsked,
   ...actions
 }: ChartMenuProps & { onLimitsAsked: () => void }) {
@@ -83,6 +87,10 @@ function Items({
   const limited = limits.low !== undefined || limits.high !== undefined;
   const svg = () => svgOfChart(picture(), ...SIZE, pageColors());
   const name = fileName(title);
+  const saveCsv = async () => {
+    const lines = await wholeLines?.();
+    saveText(`${name}.csv`, "text/csv", csvOfChart({ ...picture(), ...(lines && { lines }) }));
+  };
   return (
     <>
       {actions.onPin && <Item on={actions.onPin}>{actions.pinned ? "Unpin" : "Pin to the top"}</Item>}
@@ -91,14 +99,14 @@ function Items({
       <Item on={actions.onLog}>{actions.log ? "Linear scale" : "Log scale"}</Item>
       <Item on={onLimitsAsked}>{limited ? "Limits of y (set)…" : "Limits of y…"}</Item>
       <Menu.Separator className="my-1 h-px bg-line" />
-      <Item on={() => void savePng(`${name}.png`, svg()).catch((error: Error) => notify(error.message))}>
-        Save as PNG
-      </Item>
+      <Item on={() => void savePng(`${name}.png`, svg()).catch(tell)}>Save as PNG</Item>
       <Item on={() => saveText(`${name}.svg`, "image/svg+xml", svg())}>Save as SVG</Item>
-      <Item on={() => saveText(`${name}.csv`, "text/csv", csvOfChart(picture()))}>Save as CSV</Item>
+      <Item on={() => void saveCsv().catch(tell)}>Save as CSV</Item>
     </>
   );
 }
+
+const tell = (error: Error) => notify(error.message);
 
 function Item({ on, children }: { on: () => void; children: string }) {
   return (

@@ -23,6 +23,18 @@ describe("curveOf", () => {
 });
 
 describe("curveOf of odd numbers", () => {
+  it("knows nothing of a column that was not asked for, and says where there is no number", () => {
+    const kept = { x: [0, 1], mean: [null, 1], count: [2, 2], min: [], max: [], last: [], not_finite: [] };
+    const curve = curveOf(metricSeries({ points: kept }));
+    expect([curve.min, curve.max, curve.last]).toEqual([
+      [null, null],
+      [null, null],
+      [null, null],
+    ]);
+    expect(curve.odd).toEqual(["not finite", null]);
+    expect(curve.mean).toEqual([null, 1]);
+  });
+
   it("keeps a constant constant: a mean beside its bounds is rounding", () => {
     const curve = curveOf(
       metricSeries({ points: points({ mean: [0.10000000000000002, 1], min: [0.1, 1], max: [0.1, 1] }) }),

@@ -48,12 +48,14 @@ export function titleOf(name: string): string {
 /** What is drawn of a metric: of one run, or of one among several. */
 type Bucketed = Pick<MetricSeries, "name" | "unit" | "n" | "points"> & { bucket_width: number };
 
+/** Of a column that was not asked for nothing is known. */
 export function curveOf(series: Bucketed, gaps: readonly MetricGap[] = []): Curve {
   const { points } = series;
-  const column = (values: readonly WireNumber[]): (number | null)[] => values.map(finiteOrNull);
+  const x = points.x.map((value) => fromWire(value) ?? Number.NaN);
+  const column = (values: readonly WireNumber[]): (number | null)[] =>
+    values.length < x.length ? x.map(() => null) : values.map(finiteOrNull);
   const [min, max] = [column(points.min), column(points.max)];
   const mean = column(points.mean).map((value, at) => within(value, min[at], max[at]));
-  const x = points.x.map((value) => fromWire(value) ?? Number.NaN);
   return withGaps(gaps, {
     name: series.name,
     title: titleOf(series.name),
@@ -63,7 +65,10 @@ export function curveOf(series: Bucketed, gaps: readonly MetricGap[] = []): Curv
     max,
     mean,
     last: column(points.last),
-    odd: points.last.map(oddText),
+    odd:
+      points.last.length < x.length
+        ? mean.map((value) => (value === null ? "not finite" : null))
+        : points.last.map(oddText),
     count: [...points.count],
     notFiniteCount: x.map((_, at) => points.not_finite?.[at] ?? 0),
     bucketWidth: series.bucket_width,
@@ -145,14 +150,18 @@ export function inOrder<Named extends { name: string }>(curves: readonly Named[]
 }
 
 /** `1 bucket = 25 steps · min/mean/max`, several values of one step, or that nothing is left out. */
-export function bucketCaption(curve: Pick<Curve, "count" | "bucketWidth">, axis: XAxis): string {
+export function bucketCaption(
+  curve: Pick<Curve, "count" | "bucketWidth">,
+  axis: XAxis,
+  drawn: "min/mean/max" | "mean" = "min/mean/max",
+): string {
   const largest = curve.count.reduce((most, count) => Math.max(most, count), 0);
   if (largest <= 1) return "every value shown";
   if (curve.bucketWidth === 0)
-    return `up to ${largest} values per ${axis === "step" ? "step" : "moment"} · min/mean/max`;
+    return `up to ${largest} values per ${axis === "step" ? "step" : "moment"} · ${drawn}`;
   const width = Number(curve.bucketWidth.toPrecision(3));
   const unit = axis === "step" ? (width === 1 ? "step" : "steps") : "s";
-  return `1 bucket = ${width} ${unit} · min/mean/max`;
+  return `1 bucket = ${width} ${unit} · ${drawn}`;
 }
 
 /** Whether the band between min and max has any height to show. */

@@ -1,7 +1,7 @@
-import { useQuery } from "@tanstack/react-query";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
 import { useEffect, useMemo } from "react";
-import type { Line } from "@/components/charts/drawing";
+import { type Line, MOST_BANDS } from "@/components/charts/drawing";
 import { extentOf } from "@/components/charts/scale";
 import { yRange } from "@/components/charts/uplot-options";
 import { MetricFigure } from "@/components/metrics/chart-cell";
@@ -36,8 +36,10 @@ export function CompareChart(props: CompareChartProps) {
   const { name, ids, compared, domain, width, live } = props;
   const view = route.useSearch();
   const { x = "step", each } = view;
+  const client = useQueryClient();
+  const wanted = curvesAsked(view, ids, name, width);
   const asked = useQuery({
-    ...curvesQuery(curvesAsked(view, ids, name, width)),
+    ...curvesQuery(wanted),
     refetchInterval: live ? LIVE_MS : false,
   });
   const lines = useMemo(
@@ -58,8 +60,21 @@ export function CompareChart(props: CompareChartProps) {
       <Skeleton className="mt-2 w-40" />
     );
   }
-  const caption = captionOf(asked.data, ids.length, x, asked.error !== null);
-  if (!each) return <Figure {...props} caption={caption} lines={lines} title={titleOf(name)} />;
+  const drawn = lines.length > MOST_BANDS && !each ? "mean" : "min/mean/max";
+  const caption = captionOf(asked.data, ids.length, { axis: x, drawn, stale: asked.error !== null });
+  if (!each) {
+    const askWhole = async () =>
+      linesOf(await client.fetchQuery(curvesQuery({ ...wanted, banded: "all" })), compared, name);
+    return (
+      <Figure
+        {...props}
+        caption={caption}
+        lines={lines}
+        title={titleOf(name)}
+        wholeLines={wanted.banded === "all" ? undefined : askWhole}
+      />
+    );
+  }
   const [low, high] = extentOf(
     lines.flatMap(({ columns }) => [...columns.min, ...columns.max].filter(isNumber)),
   );
@@ -92,10 +107,11 @@ interface FigureProps extends CompareChartProps {
   title: string;
   caption: string;
   lines: readonly Line[];
+  wholeLines?: (() => Promise<readonly Line[]>) | undefined;
   limits?: { low: number; high: number };
 }
 
-function Figure({ name, title, lines, caption, limits, domain, change }: FigureProps) {
+function Figure({ name, title, lines, wholeLines, caption, limits, domain, change }: FigureProps) {
   const view = route.useSearch();
   const { x = "step" } = view;
   const ends = useEnds(domain);
@@ -119,6 +135,7 @@ function Figure({ name, title, lines, caption, limits, domain, change }: FigureP
       smooth={view.smooth ?? 0}
       title={title}
       unit=""
+      wholeLines={wholeLines}
       xName={xNameOf(x)}
     />
   );
@@ -126,11 +143,18 @@ function Figure({ name, title, lines, caption, limits, domain, change }: FigureP
 
 const NONE: never[] = [];
 
-function captionOf({ curves, width }: Curves, runs: number, axis: XAxis, stale: boolean): string {
+interface Captioned {
+  axis: XAxis;
+  drawn: "min/mean/max" | "mean";
+  /** It could not be renewed. */
+  stale: boolean;
+}
+
+function captionOf({ curves, width }: Curves, runs: number, { axis, drawn, stale }: Captioned): string {
   const counts = curves.flatMap(({ points }) => points.count);
   const told = [
     stale && "could not be renewed",
-    bucketCaption({ bucketWidth: width, count: counts }, axis),
+    bucketCaption({ bucketWidth: width, count: counts }, axis, drawn),
     curves.length < runs && `${count(runs - curves.length, "run")} did not log it`,
   ];
   return told.filter(Boolean).join(" · ");

@@ -5,9 +5,11 @@ import { isTerminal } from "@/api/states";
 import { Segmented } from "@/components/ui/segmented";
 import { EmptyState, ErrorState, SkeletonRows, StaleBanner } from "@/components/ui/view-states";
 import { count, formatInteger } from "@/lib/format";
+import { useWhenIdle } from "@/lib/when-idle";
 import { Charts } from "./charts";
+import { MOST_LINES } from "./drawn";
 import { Legend } from "./legend";
-import { type Compared, comparedOf, MOST_LINES } from "./model";
+import { type Compared, comparedOf } from "./model";
 import { Outcomes } from "./outcomes";
 import { Placements } from "./placements";
 import { batchRunsQuery, detailsQuery, MOST_RUNS } from "./queries";
@@ -124,8 +126,11 @@ interface TablesProps {
   change: (next: Partial<CompareSearch>) => void;
 }
 
-function Tables({ compared, change }: TablesProps) {
+/** What is below the charts is worked out when the browser is idle: of many runs it takes longer than they do. */
+function Tables({ compared: newest, change }: TablesProps) {
   const { same } = route.useSearch();
+  const compared = useWhenIdle(newest);
+  if (!compared) return <SkeletonRows label="the tables" rows={12} />;
   return (
     <>
       <Outcomes change={change} compared={compared} />

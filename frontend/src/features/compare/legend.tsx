@@ -3,7 +3,8 @@ import { LineMark } from "@/components/charts/line-mark";
 import { flawOf } from "@/components/runs/run-facts";
 import { Button } from "@/components/ui/button";
 import { StateIcon } from "@/components/ui/state-badge";
-import { type Compared, MOST_LINES } from "./model";
+import { MOST_LINES } from "./drawn";
+import type { Compared } from "./model";
 import { type CompareSearch, parseRuns } from "./search";
 
 interface LegendProps {

@@ -3,13 +3,11 @@ import { isTerminal } from "@/api/states";
 import type { Line } from "@/components/charts/drawing";
 import { curveOf } from "@/components/metrics/series";
 import { shortId } from "@/lib/format";
+import { baseOf, drawnOf, MOST_LINES } from "./drawn";
 import { bandOf } from "./quantiles";
 import type { Curves } from "./queries";
-import { type CompareSearch, parseRuns } from "./search";
+import type { CompareSearch } from "./search";
 import { differing, labelOf, numbersOf } from "./table";
-
-/** More lines than these are no picture. */
-export const MOST_LINES = 100;
 
 /** A run of the comparison, with how it is drawn and called everywhere on the page. */
 export interface Compared {
@@ -24,9 +22,7 @@ export interface Compared {
 export function comparedOf(ids: readonly string[], runs: readonly Run[], search: CompareSearch): Compared[] {
   const byId = new Map(runs.map((run) => [run.id, run]));
   const names = differing(runs);
-  const base = search.base && ids.includes(search.base) ? search.base : ids[0];
-  const many = ids.length > MOST_LINES;
-  const [hidden, chosen] = [new Set(parseRuns(search.hide)), new Set(parseRuns(search.draw))];
+  const [base, drawn] = [baseOf(ids, search), drawnOf(ids, search)];
   return ids.map((id, style) => {
     const run = byId.get(id);
     return {
@@ -34,7 +30,7 @@ export function comparedOf(ids: readonly string[], runs: readonly Run[], search:
       run,
       label: run ? labelOf(run, names, shortId(id)) : shortId(id),
       style,
-      drawn: many ? id === base || chosen.has(id) : !hidden.has(id),
+      drawn: drawn.has(id),
       base: id === base,
     };
   });

@@ -68,6 +68,8 @@ export interface CurvesAsked {
   from: number | undefined;
   to: number | undefined;
   buckets: number;
+  /** Runs that are asked for with all columns; of the others their means in digits enough to draw them. */
+  banded: readonly string[] | "all";
 }
 
 export interface Curves {
@@ -97,20 +99,21 @@ export function curvesQuery(asked: CurvesAsked) {
   });
 }
 
+/** Nine digits tell all numbers apart that are no nearer to each other than those of float32, which is what charts show. */
+const MEANS = { columns: ["mean", "count"], digits: 9 } satisfies { columns: CurveColumn[]; digits: number };
+type CurveColumn = keyof ComparedCurve["points"];
+
 async function ask(
-  { ids, name, x, buckets }: CurvesAsked,
+  { ids, name, x, buckets, banded }: CurvesAsked,
   bounds: { from: number | undefined; to: number | undefined },
   signal: AbortSignal,
 ): Promise<Curves> {
   const answers = await Promise.all(
-    pieces(ids).map((runs) =>
-      body(
-        api.GET("/api/v1/runs:metrics", {
-          params: { query: { runs, names: [name], x, buckets, ...bounds } },
-          signal,
-        }),
-      ),
-    ),
+    pieces(ids).map((runs) => {
+      const kept = banded === "all" ? {} : { ...MEANS, whole: runs.filter((run) => banded.includes(run)) };
+      const query = { runs, names: [name], x, buckets, ...bounds, ...kept };
+      return body(api.GET("/api/v1/runs:metrics", { params: { query }, signal }));
+    }),
   );
   const ends = (pick: (one: (typeof answers)[number]) => number | null) =>
     answers.map(pick).filter((end) => end !== null);

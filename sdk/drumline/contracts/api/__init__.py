@@ -90,10 +90,12 @@ from drumline.contracts.api.runs import (
     Why,
 )
 from drumline.contracts.api.telemetry import (
+    CURVE_COLUMNS,
     Checkpoint,
     ComparedCurve,
     ComparedMetrics,
     ComparedRun,
+    CurveColumn,
     Gap,
     LogGap,
     LogHit,
@@ -128,6 +130,7 @@ from drumline.contracts.api.webhooks import (
     AlertRun,
     AlertTest,
     DeliveryState,
+    SecretReplace,
     Webhook,
     WebhookCreate,
     WebhookCreated,
@@ -136,6 +139,7 @@ from drumline.contracts.api.webhooks import (
 )
 
 __all__ = [
+    "CURVE_COLUMNS",
     "MAX_BULK",
     "MAX_COLUMNS",
     "MAX_FIELD_NAME",
@@ -165,6 +169,7 @@ __all__ = [
     "ComparedCurve",
     "ComparedMetrics",
     "ComparedRun",
+    "CurveColumn",
     "DeletedRun",
     "DeliveryState",
     "Device",
@@ -258,6 +263,7 @@ __all__ = [
     "RunSummary",
     "RunView",
     "RunWarning",
+    "SecretReplace",
     "Session",
     "SharedName",
     "SlowReplica",

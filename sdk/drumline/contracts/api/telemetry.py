@@ -1,6 +1,6 @@
 """What a run shows of itself: placement, metrics, reductions, logs, checkpoints."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 from drumline.contracts.api.fleet import DeviceFacts
 from drumline.contracts.arrays import ArraySummary, ReductionSampling
@@ -151,8 +151,16 @@ class MetricName(Reply):
     last_step: int
 
 
+CurveColumn = Literal["min", "max", "mean", "last", "count", "not_finite"]
+"""What curves of a comparison have in each bucket, beside its x and number."""
+CURVE_COLUMNS: tuple[CurveColumn, ...] = get_args(CurveColumn)
+
+
 class NumberedPoints(MetricPoints):
-    """Buckets of an axis that several curves share; those without a value are left out."""
+    """Buckets of an axis that several curves share; those without a value are left out.
+
+    Columns that were not asked for are empty.
+    """
 
     bucket: tuple[int, ...]
     """The number of each bucket on the axis, from 0, ascending: the same number is the same stretch in every curve.

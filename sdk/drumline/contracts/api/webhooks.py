@@ -30,6 +30,8 @@ from drumline.contracts.states import RunState
 
 MAX_URL = 2_000
 MAX_MESSAGE = 2_000
+MAX_KEEP_OLD_S = 7 * 86_400.0
+"""The longest that a secret which was replaced is good: a week."""
 
 
 class AlertKind(StrEnum):
@@ -90,6 +92,13 @@ class WebhookPatch(Contract):
     """A webhook that is switched off gets no new alerts, and those that wait for it wait on."""
 
 
+class SecretReplace(Contract):
+    """Body of `POST /webhooks/{webhook_id}:replace-secret`."""
+
+    keep_old_s: Annotated[float, Field(ge=0, le=MAX_KEEP_OLD_S)] = 86_400.0
+    """So long posts are signed with the secret before as well, so that a receiver can change over; 0: not at all."""
+
+
 class Webhook(Reply):
     """A webhook as it can be listed: never its secret."""
 
@@ -110,10 +119,12 @@ class Webhook(Reply):
     last_error: str
     """What the last failed try failed of, until a delivery is taken again."""
     last_error_at: Timestamp | None
+    old_secret_until: Timestamp | None = None
+    """Until then posts are signed with the secret before the newest one too; None where there is none."""
 
 
 class WebhookCreated(Webhook):
-    """The one answer that holds the secret."""
+    """The one answer that holds the secret: of a webhook that was made, or whose secret was replaced."""
 
     secret: Secret
 
