@@ -40,7 +40,7 @@ class Received:
         signed = f"{self.id}.{self.headers['webhook-timestamp']}.".encode() + self.body
         key = base64.b64decode(secret.removeprefix("whsec_"))
         good = "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
-        return hmac.compare_digest(self.headers["webhook-signature"], good)
+        return any(hmac.compare_digest(one, good) for one in self.headers["webhook-signature"].split(" "))
 
 
 Answer = Callable[[BaseHTTPRequestHandler], None]

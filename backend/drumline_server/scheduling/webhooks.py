@@ -66,7 +66,8 @@ class Post:
     """What is posted where. `body` is sent as it is."""
 
     url: str
-    secret: str
+    secrets: tuple[str, ...]
+    """Each of them signs it: the newest first."""
     delivery_id: str
     body: bytes
 
@@ -188,7 +189,7 @@ async def _post(what: Post, terms: PostTerms, resolve: Resolve, now_s: int) -> P
         "accept-encoding": "identity",
         "webhook-id": what.delivery_id,
         "webhook-timestamp": str(now_s),
-        "webhook-signature": sign(what.secret, what.delivery_id, now_s, what.body),
+        "webhook-signature": " ".join(sign(one, what.delivery_id, now_s, what.body) for one in what.secrets),
     }
     timeout = httpx2.Timeout(None, connect=min(_CONNECT_S, terms.timeout_s))
     # A client for each post: a connection kept for one host of an address must not serve another of the same.
@@ -270,7 +271,7 @@ class _Due:
 
     delivery: WebhookDelivery
     url: str
-    secret: str
+    secrets: tuple[str, ...]
     failures: int
 
 
@@ -290,12 +291,21 @@ def due_deliveries(session: Session, *, now: int) -> list[_Due]:
         .scalar_subquery()
     )
     on = (Webhook.enabled, Webhook.deleted_at.is_(None))
-    rows = session.execute(select(Webhook.url, Webhook.secret, Webhook.failures, first.label("first")).where(*on)).all()
-    about = {row.first: row for row in rows if row.first is not None}
+    columns = (Webhook.url, Webhook.secret, Webhook.old_secret, Webhook.old_secret_until, Webhook.failures)
+    rows = session.execute(select(*columns, first.label("first")).where(*on)).all()
+    about = {
+        row.first: (row.url, _secrets(row.secret, row.old_secret, row.old_secret_until, now), row.failures)
+        for row in rows
+        if row.first is not None
+    }
     found = select(WebhookDelivery).where(WebhookDelivery.id.in_(about)).order_by(WebhookDelivery.due_at)
     deliveries = session.scalars(found).all()
     session.expunge_all()
-    return [_Due(each, about[each.id].url, about[each.id].secret, about[each.id].failures) for each in deliveries]
+    return [_Due(each, *about[each.id]) for each in deliveries]
+
+
+def _secrets(secret: str, old: str | None, until: int | None, now: int) -> tuple[str, ...]:
+    return (secret, old) if old and until is not None and now < until else (secret,)
 
 
 class WebhookPosts:
@@ -342,7 +352,7 @@ class WebhookPosts:
 
     async def _deliver(self, due: _Due) -> None:
         delivery = due.delivery
-        what = Post(due.url, due.secret, delivery.id, delivery.body.encode())
+        what = Post(due.url, due.secrets, delivery.id, delivery.body.encode())
         try:
             result = await post(what, self._terms, self.resolve, now_s=self._clock.now() // _MICROS)
         except Exception as error:

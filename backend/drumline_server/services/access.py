@@ -248,7 +248,7 @@ def create_webhook(
             "DRUMLINE_WEBHOOKS_PER_PROJECT",
             hint="Delete one that is not needed any more.",
         )
-    secret = SECRET_PREFIX + base64.b64encode(os.urandom(_SECRET_BYTES)).decode()
+    secret = _new_webhook_secret()
     webhook = Webhook(
         id=new_id("whk"),
         project_id=project_id,
@@ -301,10 +301,31 @@ def change_webhook(
     return _view_webhook(session, row)
 
 
+def replace_webhook_secret(
+    session: Session, webhook: tuple[str, str], request: api.SecretReplace, *, by: PrincipalRef, now: int
+) -> api.WebhookCreated:
+    """Gives the webhook of a project and id a new secret; posts are signed with the one before too for a while.
+
+    One that was there before that one is good no longer. Raises NotFoundError.
+    """
+    row = _require_webhook(session, *webhook)
+    keeps = request.keep_old_s > 0
+    row.old_secret = row.secret if keeps else None
+    row.old_secret_until = now + int(request.keep_old_s * SECOND) if keeps else None
+    row.secret = _new_webhook_secret()
+    session.flush()
+    _audit_webhook(session, row, "secret", by, now)
+    return api.WebhookCreated(**_view_webhook(session, row).model_dump(), secret=row.secret)
+
+
+def _new_webhook_secret() -> str:
+    return SECRET_PREFIX + base64.b64encode(os.urandom(_SECRET_BYTES)).decode()
+
+
 def delete_webhook(session: Session, project_id: str, webhook_id: str, *, by: PrincipalRef, now: int) -> None:
     """Deletes a webhook; nothing is posted to it any more. Raises NotFoundError."""
     row = _require_webhook(session, project_id, webhook_id)
-    row.deleted_at, row.secret, row.enabled = now, "", False
+    row.deleted_at, row.secret, row.old_secret, row.enabled = now, "", None, False
     session.flush()
     _audit_webhook(session, row, "delete", by, now)
 
@@ -372,7 +393,7 @@ def _view_webhook(session: Session, row: Webhook) -> api.Webhook:
     shown = ("id", "name", "url", "alerts", "job", "enabled", "created_at", "failures", "delivered_at")
     return api.Webhook.model_validate(
         {
-            **{name: getattr(row, name) for name in (*shown, "last_error", "last_error_at")},
+            **{name: getattr(row, name) for name in (*shown, "last_error", "last_error_at", "old_secret_until")},
             "made_by": principal_in(row, "made_by"),
             "waiting": counted,
         }

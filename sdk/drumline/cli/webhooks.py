@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from drumline._flags import Duration
 from drumline.cli.options import age, connect, json_option, json_text, server_options
 from drumline.wording import plain, table
 
@@ -90,6 +91,23 @@ def change(
     with connect(url) as client:
         changed = client.webhooks.change(_find(client, name).id, **given)
     click.echo(json_text(changed) if as_json else plain(f"{changed.name}  {_state(changed)}"))
+
+
+@webhooks.command("replace-secret")
+@click.argument("name")
+@click.option("--keep-old", type=Duration(), default="1d", help="How long posts are signed with the old one too.")
+@json_option
+@server_options
+def replace_secret(name: str, *, keep_old: float, as_json: bool, url: str | None) -> None:
+    """Give a webhook a new secret, and print it, once."""
+    with connect(url) as client:
+        made = client.webhooks.replace_secret(_find(client, name).id, keep_old_s=keep_old)
+    if as_json:
+        click.echo(json_text(made))
+        return
+    click.echo(f"secret, shown only now: {made.secret.get_secret_value()}")
+    if made.old_secret_until is not None:
+        click.echo(f"the one before is good until {made.old_secret_until:%Y-%m-%d %H:%M} UTC")
 
 
 @webhooks.command()

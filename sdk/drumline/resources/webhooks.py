@@ -57,6 +57,16 @@ class Webhooks:
         self._transport.send("PATCH", _path(webhook_id), Body.of(change), repeatable=True)
         return self._transport.get(_path(webhook_id), api.Webhook)
 
+    def replace_secret(self, webhook_id: str, *, keep_old_s: float = 86_400.0) -> api.WebhookCreated:
+        """Gives a webhook a new secret, which is in this answer only.
+
+        For `keep_old_s` seconds, at most a week, posts have a signature of the secret before too, so that a receiver
+        can change over; 0: not at all. NotFoundError, OptionError.
+        """
+        with typed_errors():
+            body = Body.of(api.SecretReplace(keep_old_s=keep_old_s))
+        return self._transport.post(f"{_path(webhook_id)}:replace-secret", api.WebhookCreated, body)
+
     def delete(self, webhook_id: str) -> None:
         """Deletes a webhook with its deliveries. NotFoundError."""
         self._transport.send("DELETE", _path(webhook_id))

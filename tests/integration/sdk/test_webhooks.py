@@ -53,6 +53,29 @@ def test_the_command_line_makes_tests_changes_and_deletes_a_webhook(cli: Cli) ->
     assert "webhooks create NAME ADDRESS" in cli.err
 
 
+def test_a_secret_is_replaced_and_the_one_before_is_good_for_a_while(cli: Cli, edge: EdgeServer) -> None:
+    with receiver() as there, Client(edge.url, edge.admin_token) as client:
+        first = client.webhooks.create("ops", there.url)
+        second = client.webhooks.replace_secret(first.id)
+        client.webhooks.test(first.id)
+        assert cli("webhooks", "replace-secret", "ops", "--keep-old", "0s") == 0
+        assert "good until" not in cli.out
+        third = cli.out.removeprefix("secret, shown only now: ").strip()
+        client.webhooks.test(first.id)
+        with pytest.raises(OptionError, match="keep_old_s"):
+            client.webhooks.replace_secret(first.id, keep_old_s=8 * 86_400)
+        assert cli("webhooks", "replace-secret", "ops", "--keep-old", "1h", "--json") == 0
+        assert json.loads(cli.out)["old_secret_until"] is not None
+
+    secrets = [first.secret.get_secret_value(), second.secret.get_secret_value(), third]
+    assert len(set(secrets)) == 3
+    assert second.old_secret_until is not None
+    assert [post.is_signed_with(secret) for post in there.received for secret in secrets] == [
+        True, True, False,
+        False, False, True,
+    ]  # fmt: skip
+
+
 def test_the_client_has_the_same(edge: EdgeServer) -> None:
     with receiver() as there, Client(edge.url, edge.admin_token) as client:
         made = client.webhooks.create("ops", there.url, alerts=[api.AlertKind.FAILED, "run.stalled"])

@@ -113,6 +113,30 @@ def test_an_alert_arrives_signed_and_is_noted_as_delivered(core: Core, tmp_path:
     assert newest(core, webhook).status == 204
 
 
+@pytest.mark.both_databases
+def test_a_secret_that_was_replaced_signs_beside_the_new_one_until_its_time_is_over(core: Core, tmp_path: Path) -> None:
+    chosen = settings(tmp_path)
+    with receiver() as there:
+        made = make(core, there.url, chosen)
+        kept = api.SecretReplace(keep_old_s=60)
+        new = core.write(
+            lambda session: access.replace_webhook_secret(
+                session, (core.project_id, made.id), kept, by=TESTER, now=core.clock.now()
+            )
+        )
+        for passed in (59, 1):
+            core.clock.advance(passed)
+            end_a_run(core)
+            run_until(core, chosen, lambda: newest(core, made).state is api.DeliveryState.DELIVERED)
+        during, after = there.received
+
+    secrets = (new.secret.get_secret_value(), made.secret.get_secret_value())
+    assert [during.is_signed_with(one) for one in secrets] == [True, True]
+    assert [after.is_signed_with(one) for one in secrets] == [True, False]
+    assert during.headers["webhook-signature"].startswith("v1,")
+    assert len(during.headers["webhook-signature"].split(" ")) == 2
+
+
 def test_a_receiver_that_fails_gets_the_same_again_until_it_takes_it(core: Core, tmp_path: Path) -> None:
     chosen = settings(tmp_path)
     with receiver(status(500, "out of\norder\x00"), status(200)) as there:

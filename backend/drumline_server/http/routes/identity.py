@@ -226,6 +226,20 @@ async def delete_webhook(webhook_id: WebhookId, principal: OperatorDep, app: App
     return Response(status_code=status.HTTP_204_NO_CONTENT)
 
 
+@webhooks_router.post("/webhooks/{webhook_id}:replace-secret")
+async def replace_webhook_secret(
+    webhook_id: WebhookId, body: api.SecretReplace, principal: OperatorDep, app: AppDep
+) -> api.WebhookCreated:
+    """Gives a webhook a new secret, which is in this answer only; posts have a signature of the one before too for a
+    while.
+    """
+    return await app.database.write(
+        lambda session: access.replace_webhook_secret(
+            session, (principal.project_id, webhook_id), body, by=principal.ref, now=app.clock.now()
+        )
+    )
+
+
 @webhooks_router.post("/webhooks/{webhook_id}:test", status_code=status.HTTP_202_ACCEPTED)
 async def test_webhook(webhook_id: WebhookId, principal: OperatorDep, app: AppDep) -> api.WebhookDelivery:
     """Has a test posted, once; its delivery tells what came of it."""

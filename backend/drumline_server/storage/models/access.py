@@ -209,6 +209,9 @@ class Webhook(Base):
     url: Mapped[str]
     secret: Mapped[str]
     """In the clear: each post is signed with it."""
+    old_secret: Mapped[str | None]
+    """The one before, with which posts are signed too until `old_secret_until`."""
+    old_secret_until: Mapped[int | None]
     alerts: Mapped[list[Any]]
     """Of which kinds it wants to hear."""
     job: Mapped[str | None]

@@ -1,11 +1,11 @@
 import { useState } from "react";
 import { Button } from "@/components/ui/button";
-import { setBrowserAlerts, useBrowserAlerts } from "@/lib/alerts/choice";
+import { canTell, setBrowserAlerts, useBrowserAlerts } from "@/lib/alerts/choice";
 
 /** Has this browser tell of one's own runs: once its person asks for it, and the browser agrees. */
 export function InBrowser() {
   const on = useBrowserAlerts();
-  const able = "Notification" in window && "locks" in navigator && window.isSecureContext;
+  const able = canTell();
   const [allowed, setAllowed] = useState(able ? Notification.permission : "denied");
   if (!able) {
     return <p className="py-3 text-muted">This browser shows alerts of pages over https only.</p>;

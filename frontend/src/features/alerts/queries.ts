@@ -5,6 +5,8 @@ import type { WebhookCreate, WebhookPatch } from "@/api/schema";
 const MOST = 200;
 const LATEST = 20;
 const ALL = ["webhooks"] as const;
+/** How long posts are signed with a secret that was replaced too: a day. */
+const KEEP_OLD_S = 86_400;
 /** While something waits for its next try, what came of it is asked again. */
 const AGAIN_MS = 2_000;
 
@@ -38,6 +40,13 @@ export function makeWebhook(request: WebhookCreate) {
 export function changeWebhook(id: string, change: WebhookPatch) {
   return body(
     api.PATCH("/api/v1/webhooks/{webhook_id}", { params: { path: { webhook_id: id } }, body: change }),
+  );
+}
+
+export function replaceSecret(id: string) {
+  const params = { path: { webhook_id: id } };
+  return body(
+    api.POST("/api/v1/webhooks/{webhook_id}:replace-secret", { params, body: { keep_old_s: KEEP_OLD_S } }),
   );
 }
 

@@ -5,7 +5,7 @@ import { Button } from "@/components/ui/button";
 import { CopyButton } from "@/components/ui/copy-button";
 import { Dialog } from "@/components/ui/dialog";
 import { ErrorState } from "@/components/ui/view-states";
-import { changeWebhook, makeWebhook, webhooksQuery } from "./queries";
+import { changeWebhook, makeWebhook, replaceSecret, webhooksQuery } from "./queries";
 import { ALERTS } from "./words";
 
 const TOLD_AT_FIRST: readonly AlertKind[] = ["run.failed", "run.non_finite", "run.stalled"];
@@ -55,6 +55,33 @@ export function EditWebhook({ webhook, onClose }: { webhook: Webhook; onClose: (
         refusal="The webhook was not changed"
         verb="Save the changes"
       />
+    </Dialog>
+  );
+}
+
+/** Asks before it replaces the secret, and shows the new one once. */
+export function ReplaceSecret({ webhook, onClose }: { webhook: Webhook; onClose: () => void }) {
+  const client = useQueryClient();
+  const made = useMutation({
+    mutationFn: () => replaceSecret(webhook.id),
+    onSuccess: () => client.invalidateQueries(webhooksQuery),
+  });
+  return (
+    <Dialog onClose={onClose} open title={`Secret of ${webhook.name}`}>
+      {made.data ? (
+        <Secret onClose={onClose} secret={made.data.secret} />
+      ) : (
+        <div className="space-y-4 p-4">
+          <p>
+            A new secret takes the place of the one there is. For a day posts are signed with both, so that
+            the receiver can change over.
+          </p>
+          {made.error ? <ErrorState error={made.error} what="The secret was not replaced" /> : null}
+          <Button disabled={made.isPending} look="primary" onClick={() => made.mutate()}>
+            Make a new secret
+          </Button>
+        </div>
+      )}
     </Dialog>
   );
 }

@@ -4,16 +4,17 @@ import type { Webhook } from "@/api/schema";
 import { Age } from "@/components/runs/run-columns";
 import { Button } from "@/components/ui/button";
 import { ErrorState } from "@/components/ui/view-states";
-import { count } from "@/lib/format";
+import { count, formatUtc } from "@/lib/format";
 import { Deliveries } from "./deliveries";
 import { changeWebhook, deleteWebhook, testWebhook, webhooksQuery } from "./queries";
-import { EditWebhook } from "./webhook-dialogs";
+import { EditWebhook, ReplaceSecret } from "./webhook-dialogs";
 import { wordOf } from "./words";
 
 /** A webhook: where it posts, what it tells, how it fares, and what can be done with it. */
 export function WebhookItem({ webhook }: { webhook: Webhook }) {
   const [open, setOpen] = useState(false);
   const [editing, setEditing] = useState(false);
+  const [replacing, setReplacing] = useState(false);
   const act = useActs(webhook, () => setOpen(true));
   return (
     <li className="border-line border-b py-3 last:border-b-0" data-testid="webhook">
@@ -26,6 +27,9 @@ export function WebhookItem({ webhook }: { webhook: Webhook }) {
         {webhook.alerts.map(wordOf).join(", ")}
         {webhook.job ? `; of ${webhook.job}` : "; of all jobs"}
         {webhook.waiting > 0 && `; ${count(webhook.waiting, "delivery", "deliveries")} waiting`}
+        {webhook.old_secret_until && Date.parse(webhook.old_secret_until) > Date.now() && (
+          <>; signed with the secret before too until {formatUtc(webhook.old_secret_until)}</>
+        )}
       </p>
       {webhook.last_error && (
         <p className="mt-1 break-words text-bad">
@@ -48,10 +52,14 @@ export function WebhookItem({ webhook }: { webhook: Webhook }) {
         <Button compact onClick={() => setEditing(true)}>
           Edit
         </Button>
+        <Button compact onClick={() => setReplacing(true)}>
+          New secret…
+        </Button>
         <Delete onDelete={() => act.remove.mutate()} pending={act.remove.isPending} />
       </div>
       {act.error ? <ErrorState error={act.error} what="That was refused" /> : null}
       {editing && <EditWebhook onClose={() => setEditing(false)} webhook={webhook} />}
+      {replacing && <ReplaceSecret onClose={() => setReplacing(false)} webhook={webhook} />}
       {open && (
         <div className="mt-3">
           <Deliveries webhook={webhook.id} />
