@@ -1,12 +1,13 @@
 """The runs of a project that match a filter: iterated, counted, grouped, and changed together."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from drumline._transport import Body, Transport, iterate_pages
 from drumline._validation import refuse, typed_errors
 from drumline.contracts import api
+from drumline.resources.comparisons import Comparison, Identified, SharedAxis, ask_comparison
 from drumline.resources.frames import number_of, to_table
 
 if TYPE_CHECKING:
@@ -131,6 +132,23 @@ class RunLists:
     ) -> RunList:
         """The runs that match a filter, such as `"params.lr > 0.1 and loss < 0.3"`: docs/design/lists.md."""
         return RunList(self._transport, where, sort, columns, archived)
+
+    def compare(
+        self,
+        runs: Iterable[str | Identified],
+        *names: str,
+        x: SharedAxis = "step",
+        buckets: int = 500,
+        start: float | None = None,
+        end: float | None = None,
+    ) -> Comparison:
+        """Metrics of up to 100 runs, or of their ids, on one axis: `client.compare(batch.runs(), "loss").to_pandas()`.
+
+        `x` is `step`, `time` (seconds since 1970) or `relative` (since each run began); `start` and `end` bound it,
+        both included. All curves have the same buckets, at most `buckets`. Raises OptionError, NotFoundError; and
+        InvalidRequestError for more than the server compares at once.
+        """
+        return ask_comparison(self._transport, runs, names, x=x, buckets=buckets, bounds=(start, end))
 
     def retention(self) -> api.Retention:
         """How long the project keeps ended runs, and how much telemetry of them; None for ever."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from drumline import Client
-from drumline.errors import InvalidRequestError
+from drumline.errors import InvalidRequestError, OptionError
 from support.command_line import Cli
 from support.edge import EdgeServer, edge_server
 from support.run_lists import change_runs
@@ -153,4 +153,42 @@ def test_a_list_is_a_frame_with_a_column_for_each_that_was_asked_for(edge: EdgeS
     assert table["params.n"].to_pylist() == [2**53 + 1, 3, None]
     assert table["params.opt"].to_pylist() == [None, None, "adam"]
     assert json.loads(frame["labels"][0]) == {"team": "a"}
+    assert len(nothing) == 0
+
+
+def test_curves_of_several_runs_are_one_frame_with_the_same_buckets(edge: EdgeServer) -> None:
+    members = []
+    for host, steps in (("first", range(0, 1_000)), ("second", range(500, 2_000))):
+        worker = edge.core.add_worker(host)
+        edge.core.submit(resources={"replicas": 8})
+        edge.core.schedule()
+        member = worker.take().start()
+        values = ["NaN" if step == 700 else float(step) for step in steps]
+        columns = {"names": ["loss"] * len(steps), "steps": [*steps], "times": [0] * len(steps), "values": values}
+        member.send(member.event("metrics", **columns))
+        members.append(member)
+    ids = [member.claimed.run for member in members]
+
+    with Client(edge.url, edge.admin_token) as client:
+        compared = client.compare(client.runs(sort="created"), "loss", buckets=20)
+        table, frame = compared.to_arrow(), compared.to_pandas()
+        nothing = client.compare(ids, "accuracy").to_pandas()
+        near = client.compare(ids, "loss", start=690, end=710).to_pandas()
+        with pytest.raises(OptionError, match="name the metrics to compare"):
+            client.compare(ids)
+        with pytest.raises(OptionError, match="pass a list of runs"):
+            client.compare(ids[0], "loss")
+        with pytest.raises(OptionError, match="at least one run"):
+            client.compare([], "loss")
+
+    assert table.column_names == ["run", "name", "bucket", "x", "min", "max", "mean", "last", "count", "not_finite"]
+    kinds = [str(table.schema.field(name).type) for name in ("run", "bucket", "x", "mean", "count")]
+    assert kinds == ["string", "int64", "double", "double", "int64"]
+    wide = frame.pivot(index="bucket", columns="run", values="count")
+    assert ([*wide.columns], [*wide.index]) == (sorted(ids), [*range(20)])
+    assert (wide[ids[0]].sum(), wide[ids[1]].isna().sum()) == (1_000, 5)
+    assert frame["not_finite"].sum() == 2
+    odd = near[near["x"] == 700.0]
+    assert len(odd) == 2
+    assert odd[["mean", "last"]].isna().all(axis=None)
     assert len(nothing) == 0
