@@ -31,6 +31,8 @@ PROGRAM = '''
                 confusion=Table(["label", "right", "share"], [["cat", step, step / 30], ["<b>dog</b>", 7, np.nan]]),
                 note=Text(f"<b>step {step}</b>\\nand \\u202e a second line"),
             )
+            if step % 10 == 4:
+                run.log(step=step, rare=Text(f"rare {step}"))
         run.summary(best=0.25, which="twelfth")
         return {}
 '''
@@ -50,7 +52,7 @@ def test_all_that_was_logged_is_shown_and_moves_with_the_step(
     expect(page.get_by_role("row", name="<b>dog</b> 7 NaN")).to_be_visible()
     picture = page.get_by_role("img", name=re.compile("^sample of step 29, 64 x 48"))
     expect(picture).to_be_visible(timeout=TIMEOUT_MS)
-    assert picture.evaluate("image => image.naturalWidth") == 64
+    expect(picture).to_have_js_property("naturalWidth", 64, timeout=TIMEOUT_MS)
     expect(page.get_by_role("img", name=re.compile("^Histograms of weights at 30 steps"))).to_be_visible()
     _take(page, screenshots)
 
@@ -63,6 +65,25 @@ def test_all_that_was_logged_is_shown_and_moves_with_the_step(
     expect(note).to_contain_text("<b>step 3</b>", timeout=TIMEOUT_MS)
     expect(page.get_by_role("img", name=re.compile("^sample of step 3,"))).to_be_visible(timeout=TIMEOUT_MS)
     expect(page.get_by_role("row", name="cat 3 0.1 ")).to_be_visible(timeout=TIMEOUT_MS)
+
+    _turn_steps_of_one_name(page)
+
+
+def _turn_steps_of_one_name(page: Page) -> None:
+    """By keyboard from step 3 to the next ones of a name that has the steps 4, 14 and 24 only, and back."""
+    rare, note = page.get_by_role("article", name="rare"), page.get_by_role("article", name="note")
+    following = rare.get_by_role("button", name="Next step of rare")
+    previous = rare.get_by_role("button", name="Previous step of rare")
+    following.focus()
+    for step in (14, 24):
+        page.keyboard.press("Enter")
+        expect(rare).to_contain_text(f"rare {step}", timeout=TIMEOUT_MS)
+        expect(note).to_contain_text(f"<b>step {step}</b>", timeout=TIMEOUT_MS)
+    expect(following).to_have_attribute("aria-disabled", "true")
+    expect(following).to_be_focused()
+    previous.click()
+    expect(page).to_have_url(re.compile("step=14"), timeout=TIMEOUT_MS)
+    expect(rare).to_contain_text("rare 14", timeout=TIMEOUT_MS)
 
 
 def _take(page: Page, screenshots: Screenshots) -> None:

@@ -61,7 +61,13 @@ export function MediaTab() {
             onStep={(step) => change({ step })}
             step={search.step}
           />
-          <Kinds all={all} attempt={search.attempt} runId={runId} step={search.step} />
+          <Kinds
+            all={all}
+            attempt={search.attempt}
+            onStep={(step) => change({ step })}
+            runId={runId}
+            step={search.step}
+          />
         </>
       )}
       {media.hasNextPage && (
@@ -78,9 +84,10 @@ interface KindsProps {
   runId: string;
   attempt: string | undefined;
   step: number | undefined;
+  onStep: (step: number) => void;
 }
 
-function Kinds({ all, runId, attempt, step }: KindsProps) {
+function Kinds({ all, runId, attempt, step, onStep }: KindsProps) {
   return (
     <div className="space-y-10">
       {KINDS.map(({ kind, title, className }) => {
@@ -90,7 +97,14 @@ function Kinds({ all, runId, attempt, step }: KindsProps) {
           <Section key={kind} note={formatInteger(some.length)} title={title}>
             <div className={className}>
               {some.map((series) => (
-                <Value attempt={attempt} key={series.name} runId={runId} series={series} step={step} />
+                <Value
+                  attempt={attempt}
+                  key={series.name}
+                  onStep={onStep}
+                  runId={runId}
+                  series={series}
+                  step={step}
+                />
               ))}
             </div>
           </Section>

@@ -15,17 +15,19 @@ interface ValueProps {
   attempt: string | undefined;
   /** Without a step the newest is shown. */
   step: number | undefined;
+  /** Moves all that is shown to a step. */
+  onStep: (step: number) => void;
 }
 
 /** One name: its value at the chosen step, or the newest before it. */
-export function Value({ runId, series, attempt, step }: ValueProps) {
+export function Value({ runId, series, attempt, step, onStep }: ValueProps) {
   const [nth, setNth] = useState(1);
   const value = useQuery(valueQuery(runId, { series, attempt }, { step, nth }));
   return (
     <article aria-label={series.name} className="min-w-0" data-testid="media">
       <header className="mb-2 flex min-w-0 flex-wrap items-center gap-x-3">
         <h3 className="wrap-anywhere font-mono text-xs">{series.name}</h3>
-        {value.data && <Place onNth={setNth} value={value.data} />}
+        {value.data && <Place onNth={setNth} onStep={onStep} value={value.data} />}
       </header>
       {value.error && value.data && <StaleBanner error={value.error} since={value.dataUpdatedAt} />}
       {value.data ? (
@@ -43,24 +45,55 @@ export function Value({ runId, series, attempt, step }: ValueProps) {
   );
 }
 
-/** Which value is shown: its step, and which one where a step has several. */
-function Place({ value, onNth }: { value: MediaValue; onNth: (nth: number) => void }) {
-  const { nth, of } = value;
+interface PlaceProps {
+  value: MediaValue;
+  onNth: (nth: number) => void;
+  onStep: (step: number) => void;
+}
+
+/** Which value is shown: its step, with the nearest ones of its name, and which one where a step has several. */
+function Place({ value, onNth, onStep }: PlaceProps) {
+  const { name, nth, of, previous_step: previous, next_step: next } = value;
+  const go = (step: number | null | undefined) => typeof step === "number" && onStep(step);
   return (
-    <span className="flex items-center gap-1 text-muted text-xs" title={formatUtc(value.at)}>
+    <span className="flex flex-wrap items-center gap-1 text-muted text-xs" title={formatUtc(value.at)}>
+      <Turn
+        disabled={previous === null}
+        label={`Previous step of ${name}`}
+        onClick={() => go(previous)}
+        to="left"
+      />
       step {formatInteger(value.step)}
+      <Turn disabled={next === null} label={`Next step of ${name}`} onClick={() => go(next)} to="right" />
       {of > 1 && (
         <>
-          <IconButton disabled={nth <= 1} label="Previous of this step" onClick={() => onNth(nth - 1)}>
-            <Icon className="rotate-180" name="right" size={12} />
-          </IconButton>
+          <Turn disabled={nth <= 1} label="Previous of this step" onClick={() => onNth(nth - 1)} to="left" />
           {formatInteger(nth)} of {formatInteger(of)}
-          <IconButton disabled={nth >= of} label="Next of this step" onClick={() => onNth(nth + 1)}>
-            <Icon name="right" size={12} />
-          </IconButton>
+          <Turn disabled={nth >= of} label="Next of this step" onClick={() => onNth(nth + 1)} to="right" />
         </>
       )}
     </span>
+  );
+}
+
+interface TurnProps {
+  to: "left" | "right";
+  label: string;
+  disabled: boolean;
+  onClick: () => void;
+}
+
+/** It keeps the focus where there is no further one, so that the keyboard goes on from it. */
+function Turn({ to, label, disabled, onClick }: TurnProps) {
+  return (
+    <IconButton
+      aria-disabled={disabled}
+      className="aria-disabled:cursor-default aria-disabled:opacity-40"
+      label={label}
+      onClick={() => !disabled && onClick()}
+    >
+      <Icon className={to === "left" ? "rotate-180" : ""} name="right" size={12} />
+    </IconButton>
   );
 }
 
