@@ -37,6 +37,11 @@ def test_a_run_is_submitted_watched_and_cancelled_by_keyboard_alone(
     expect(page.get_by_test_id("placed-device").first).to_be_visible(timeout=TIMEOUT_MS)
     tab_to(page, page.get_by_role("button", name="Cancel"), backwards=True)
     press(page, "Enter")
+    for back in ("Tab+Enter", "Escape"):
+        expect(page.get_by_role("button", name="Stop it")).to_be_focused(timeout=TIMEOUT_MS)
+        press(page, *back.split("+"))
+        expect(page.get_by_role("button", name="Cancel")).to_be_focused(timeout=TIMEOUT_MS)
+        press(page, "Enter")
     expect(page.get_by_role("button", name="Stop it")).to_be_focused(timeout=TIMEOUT_MS)
     press(page, "Enter")
     expect(state).to_have_attribute("data-state", "CANCELLED", timeout=TIMEOUT_MS)

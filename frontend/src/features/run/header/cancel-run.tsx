@@ -6,14 +6,20 @@ import { Button } from "@/components/ui/button";
 import { formatDuration } from "@/lib/format";
 import { cancelRun, type SteadyRun } from "../queries";
 
-/** Asks before it stops a run: the second press does it, and one beside it goes back. */
+/** Asks before it stops a run: the second press does it, and one beside it, or Escape, goes back. */
 export function CancelRun({ run }: { run: SteadyRun }) {
   const client = useQueryClient();
   const [asking, setAsking] = useState(false);
+  // What asked is gone with the question: the button that takes its place takes the focus too.
+  const [asked, setAsked] = useState(false);
+  const goBack = () => {
+    setAsking(false);
+    setAsked(true);
+  };
   const cancel = useMutation({
     mutationFn: () => cancelRun(run.id),
     onSuccess: (answer) => client.setQueryData(keys.run(run.id), answer),
-    onSettled: () => setAsking(false),
+    onSettled: goBack,
   });
   if (run.cancel_requested || run.state === "CANCELLING") {
     return (
@@ -22,12 +28,13 @@ export function CancelRun({ run }: { run: SteadyRun }) {
   }
   if (asking) {
     return (
-      <div className="flex items-center gap-2">
+      // biome-ignore lint/a11y/noStaticElementInteractions: Escape on either of its buttons goes back
+      <div className="flex items-center gap-2" onKeyDown={({ key }) => key === "Escape" && goBack()}>
         <span>Stop this run?</span>
         <Button autoFocus compact disabled={cancel.isPending} look="danger" onClick={() => cancel.mutate()}>
           Stop it
         </Button>
-        <Button compact look="quiet" onClick={() => setAsking(false)}>
+        <Button compact look="quiet" onClick={goBack}>
           Keep running
         </Button>
       </div>
@@ -40,7 +47,7 @@ export function CancelRun({ run }: { run: SteadyRun }) {
           {isApiError(cancel.error) ? cancel.error.message : "The run could not be cancelled."}
         </span>
       )}
-      <Button compact look="danger" onClick={() => setAsking(true)}>
+      <Button autoFocus={asked} compact look="danger" onClick={() => setAsking(true)}>
         Cancel
       </Button>
     </>
