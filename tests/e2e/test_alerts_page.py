@@ -14,6 +14,14 @@ from support.deployment import QUICKER, Deployment
 from support.receiver import receiver, status
 
 ALLOWED = {"DRUMLINE_WEBHOOK_HTTP": "1", "DRUMLINE_WEBHOOK_NETWORKS": "127.0.0.0/8"}
+AWAITED = """
+import time
+
+
+def main(run):
+    while not run.should_stop:
+        time.sleep(0.05)
+"""
 PHONE = {"width": 390, "height": 844}
 RECORDS = """
 window.told = [];
@@ -52,13 +60,20 @@ def test_a_webhook_is_made_tested_and_shows_what_it_fails_of(
         page.get_by_role("button", name="Send a test").click()
         expect(page.get_by_test_id("webhook")).to_contain_text("answered 500: not today")
         expect(page.get_by_role("table", name="Deliveries")).to_contain_text("Given up")
+        page.get_by_role("button", name="New secret…").click()
+        page.get_by_role("button", name="Make a new secret").click()
+        replaced = page.get_by_test_id("webhook-secret").inner_text()
+        assert replaced != secret
+        page.get_by_role("button", name="Done").click()
+        expect(page.get_by_role("button", name="New secret…")).to_be_focused()
+        expect(page.get_by_test_id("webhook")).to_contain_text("signed with the secret before too until")
         for theme in THEMES:
             follow(page, theme)
             screenshots.take(page, f"alerts-{theme}.png")
         page.get_by_role("button", name="Send a test").click()
         expect(page.get_by_role("table", name="Deliveries")).to_contain_text("Delivered")
         expect(page.get_by_text("answered 500: not today")).to_have_count(1)  # the older delivery still says so
-        assert there.received[1].is_signed_with(secret)
+        assert [there.received[1].is_signed_with(one) for one in (secret, replaced)] == [True, True]
 
         page.get_by_role("button", name="Edit", exact=True).click()
         page.get_by_label("Name").fill("night shift")
@@ -105,6 +120,41 @@ def test_of_two_tabs_one_tells_that_a_run_of_mine_failed(
         said = [each for tab in tabs for each in tab.evaluate("() => window.told")]
         assert [title for title, _ in said] == ["broken failed"]
         assert "no" in said[0][1]
+    finally:
+        context.close()
+
+
+def test_a_run_that_is_followed_is_told_of_whoever_it_belongs_to(
+    whole_browser: Browser, telling: Deployment, tmp_path: Path, screenshots: Screenshots
+) -> None:
+    program = tmp_path / "awaited.py"
+    program.write_text(AWAITED)
+    context = whole_browser.new_context(permissions=["notifications"])
+    try:
+        open_session(context, telling)
+        context.add_init_script(RECORDS)
+        page, other = context.new_page(), context.new_page()
+        with connect(telling) as client:
+            run, unwatched = client.submit(program), client.submit(program)
+            open_settled(page, run.url)
+            button = page.get_by_role("button", name="Notify me")
+            expect(button).to_have_attribute("aria-pressed", "false")
+            button.click()
+            expect(button).to_have_attribute("aria-pressed", "true")
+            for theme in THEMES:
+                follow(page, theme)
+                screenshots.take(page, f"notify-me-{theme}.png")
+            open_settled(other, telling.url)
+            page.wait_for_function("() => navigator.locks.query().then((all) => all.held.length === 1)")
+            for each in (unwatched, run):
+                each.cancel()
+                each.wait(timeout=60)
+        _wait_for_one([page, other], "() => window.told.length")
+        expect(button).to_have_count(0)
+        page.wait_for_function("() => localStorage.getItem('drumline.followed') === null")
+        said = [title for tab in (page, other) for title, _ in tab.evaluate("() => window.told")]
+        assert said == ["awaited succeeded"]
+        assert run.id in page.url
     finally:
         context.close()
 

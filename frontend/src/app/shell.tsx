@@ -1,7 +1,7 @@
 import { CSPProvider } from "@base-ui/react/csp-provider";
 import { Outlet } from "@tanstack/react-router";
 import { lazy, Suspense, useEffect } from "react";
-import { useBrowserAlerts } from "@/lib/alerts/choice";
+import { useTellsOfAny } from "@/lib/alerts/choice";
 import { watchVisibility } from "@/lib/live";
 import { watchKeyboard } from "@/lib/shortcuts";
 import { Notices } from "./notices";
@@ -14,7 +14,7 @@ const BrowserAlerts = lazy(() => import("./browser-alerts"));
 export function Shell() {
   useEffect(watchKeyboard, []);
   useEffect(watchVisibility, []);
-  const alerts = useBrowserAlerts();
+  const alerts = useTellsOfAny();
   return (
     <CSPProvider disableStyleElements>
       <a

@@ -15,6 +15,7 @@ import { Failure } from "./failure";
 import { Figures } from "./figures";
 import { FirstNonFinite } from "./first-non-finite";
 import { LiveStacks } from "./live-stacks";
+import { NotifyMe } from "./notify-me";
 import { Particulars } from "./particulars";
 import { RunAgain } from "./run-again";
 import { RunWarnings } from "./run-warnings";
@@ -56,6 +57,7 @@ export function RunHeader({ run }: { run: SteadyRun }) {
           <span className="max-sm:hidden">
             <CopyButton label="Copy link" text={() => window.location.href} />
           </span>
+          {!isTerminal(run.state) && <NotifyMe runId={run.id} />}
           <CopyMenu choices={reachRun(run, window.location.origin)} label="Copy as" />
           <RunAgain run={run} />
           {isTerminal(run.state) ? (
