@@ -1,8 +1,9 @@
 import "./styles/app.css";
 import { QueryClientProvider } from "@tanstack/react-query";
 import { RouterProvider } from "@tanstack/react-router";
-import { StrictMode } from "react";
+import { StrictMode, startTransition } from "react";
 import { createRoot } from "react-dom/client";
+import { firstPage } from "./app/first-page";
 import { createQueryClient } from "./app/query-client";
 import { createAppRouter } from "./app/router";
 import { live } from "./lib/live";
@@ -20,12 +21,17 @@ onSessionChange(() => {
   void queryClient.resetQueries();
 });
 
-const root = document.getElementById("root");
-if (!root) throw new Error("index.html has no #root");
-createRoot(root).render(
-  <StrictMode>
-    <QueryClientProvider client={queryClient}>
-      <RouterProvider router={router} />
-    </QueryClientProvider>
-  </StrictMode>,
-);
+void firstPage(router).then(() => {
+  const root = document.getElementById("root");
+  if (!root) throw new Error("index.html has no #root");
+  // As a transition it is rendered a few milliseconds at a time, and what a person does meanwhile is heard.
+  startTransition(() =>
+    createRoot(root).render(
+      <StrictMode>
+        <QueryClientProvider client={queryClient}>
+          <RouterProvider router={router} />
+        </QueryClientProvider>
+      </StrictMode>,
+    ),
+  );
+});

@@ -20,6 +20,18 @@ import { metricGroupsQuery, metricNamesQuery } from "@/features/run/queries";
 import type { metricsSearch } from "@/features/run/search";
 import { pageWidth } from "@/lib/page-width";
 
+let going: Promise<unknown> = Promise.resolve();
+
+/** Begins to ask; nobody waits for it but the first page. */
+export function goAhead(work: Promise<unknown>): void {
+  going = Promise.allSettled([going, work]);
+}
+
+/** Once all that was begun is there. */
+export async function wentAhead(): Promise<void> {
+  await going;
+}
+
 /** Charts whose curves are asked for ahead: so many are drawn at a time. */
 const FIRST_CHARTS = 12;
 

@@ -8,7 +8,7 @@ import {
   redirect,
   useMatchRoute,
 } from "@tanstack/react-router";
-import { runQuery } from "@/api/queries";
+import { overviewQuery, runQuery } from "@/api/queries";
 import { batchSearch } from "@/features/batches/search";
 import { compareSearch } from "@/features/compare/search";
 import { devicesSearch } from "@/features/devices/search";
@@ -25,7 +25,7 @@ import { runsSearch } from "@/features/runs/search";
 import { submitSearch } from "@/features/submit/search";
 import { usageSearch } from "@/features/usage/search";
 import { nonEmpty, optional, parseSearch, stringifySearch } from "@/lib/search-params";
-import { compareAhead, metricsAhead } from "./ahead";
+import { compareAhead, goAhead, metricsAhead } from "./ahead";
 import { NotFound, PageError } from "./fallbacks";
 import { Shell } from "./shell";
 
@@ -46,7 +46,15 @@ const loginRoute = createRoute({
   component: lazyRouteComponent(() => import("@/features/login/login-page"), "LoginPage"),
 });
 
-const overviewRoute = createRoute({ getParentRoute: () => rootRoute, path: "/", component: OverviewPage });
+const overviewRoute = createRoute({
+  getParentRoute: () => rootRoute,
+  path: "/",
+  shouldReload: false,
+  loader: ({ context, preload }) => {
+    if (!preload) goAhead(context.queryClient.prefetchQuery(overviewQuery));
+  },
+  component: OverviewPage,
+});
 
 const runsRoute = createRoute({
   getParentRoute: () => rootRoute,
@@ -87,7 +95,7 @@ const compareRoute = createRoute({
   validateSearch: compareSearch,
   shouldReload: false,
   loader: ({ context, location, preload }) => {
-    if (!preload) void compareAhead(context.queryClient, compareSearch(location.search));
+    if (!preload) goAhead(compareAhead(context.queryClient, compareSearch(location.search)));
   },
   component: lazyRouteComponent(() => import("@/features/compare/compare-page"), "ComparePage"),
 });
@@ -124,7 +132,7 @@ const runRoute = createRoute({
   path: "/runs/$runId",
   shouldReload: false,
   loader: ({ context, params, preload }) => {
-    if (!preload) void context.queryClient.prefetchQuery(runQuery(params.runId));
+    if (!preload) goAhead(context.queryClient.prefetchQuery(runQuery(params.runId)));
   },
   component: lazyRouteComponent(() => import("@/features/run/run-page"), "RunPage"),
 });
@@ -164,7 +172,7 @@ const metricsRoute = createRoute({
   validateSearch: metricsSearch,
   shouldReload: false,
   loader: ({ context, params, location, preload }) => {
-    if (!preload) void metricsAhead(context.queryClient, params.runId, metricsSearch(location.search));
+    if (!preload) goAhead(metricsAhead(context.queryClient, params.runId, metricsSearch(location.search)));
   },
   component: lazyRouteComponent(() => import("@/features/run/metrics/metrics-tab"), "MetricsTab"),
 });

@@ -1,4 +1,4 @@
-import { type ReactNode, useLayoutEffect, useRef, useState } from "react";
+import { type ReactNode, useEffect, useRef, useState } from "react";
 import { classNames } from "@/lib/class-names";
 
 /**
@@ -9,11 +9,11 @@ import { classNames } from "@/lib/class-names";
 export function ScrollBox({ className, children }: { className?: string; children: ReactNode }) {
   const box = useRef<HTMLDivElement>(null);
   const [scrolls, setScrolls] = useState(false);
-  useLayoutEffect(() => {
+  useEffect(() => {
     const node = box.current;
     if (!node) return;
+    // The observer tells once the page is laid out: to ask before that lays it out for each table.
     const measure = () => setScrolls(node.scrollWidth > node.clientWidth);
-    measure();
     const observer = new ResizeObserver(measure);
     observer.observe(node);
     // A font that arrives late, or a cell that rerenders by itself, widens the content and not the box.

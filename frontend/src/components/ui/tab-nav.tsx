@@ -15,9 +15,16 @@ export function TabNav({ label, tabs }: { label: string; tabs: readonly Tab[] })
   const path = useLocation({ select: ({ pathname }) => pathname });
   // biome-ignore lint/correctness/useExhaustiveDependencies: the tab that is open changes with the path
   useEffect(() => {
-    const open = nav.current?.querySelector<HTMLElement>("[aria-current=page]");
-    if (open && nav.current)
-      nav.current.scrollLeft = open.offsetLeft - (nav.current.clientWidth - open.offsetWidth) / 2;
+    const node = nav.current;
+    const open = node?.querySelector<HTMLElement>("[aria-current=page]");
+    if (!node || !open) return;
+    // Once the page is laid out: to ask for places before that lays it out once more.
+    const observer = new ResizeObserver(() => {
+      node.scrollLeft = open.offsetLeft - (node.clientWidth - open.offsetWidth) / 2;
+      observer.disconnect();
+    });
+    observer.observe(open);
+    return () => observer.disconnect();
   }, [path]);
   return (
     <nav aria-label={label} className="relative flex gap-5 overflow-x-auto border-line border-b" ref={nav}>
