@@ -9,7 +9,8 @@ both by the DevTools protocol. Each case is repeated, and its median is what cou
 - `palette`: from the first press of its keys until it takes text;
 - `metrics`: a run of 20 000 steps and 10 metrics, from going there until every chart in the window has ink;
 - `zoom`: frames between the press and one second after the release of a range that is drawn over a chart;
-- `compare`: 50 runs, until the charts in the window have ink.
+- `compare`: 50 runs, until the charts in the window have ink;
+- `redraw` and `jump`: the map of 10 240 devices drawn anew, and a far line of a long log: `bench/ui_large.py`.
 
 A chart counts as drawn by its pixels in the colours of curves, so that an empty one cannot look fast. Beside each time
 stands the processor time of the page's main thread (`..._cpu_ms`), of which the load of the machine changes less; it is
@@ -26,24 +27,22 @@ import shutil
 import statistics
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, BrowserContext, CDPSession, Page, sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
+from bench.slow_browser import FLAGS, NETWORK, SLOWER, WAIT_MS, held_back, signed_in
+from bench.ui_large import LARGE_BUDGETS, measure_large
 from support.deployment import ROOT, Deployment
 
 STEPS, NAMES, RUNS, ROUNDS = 20_000, 10, 50, 5
-SLOWER = 4
-NETWORK = {"offline": False, "latency": 40, "downloadThroughput": 10e6 / 8, "uploadThroughput": 10e6 / 8}
-WAIT_MS = 120_000
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 BUDGETS = {
     "entry_kb": 150, "row_ms": 1300, "lcp_ms": 1300, "tbt_ms": 300, "palette_ms": 150,
-    "metrics_ms": 1500, "zoom_p95_ms": 25, "compare_ms": 2000,
+    "metrics_ms": 1500, "zoom_p95_ms": 25, "compare_ms": 2000, **LARGE_BUDGETS,
 }  # fmt: skip
 PROGRAM = """
 import math
@@ -142,11 +141,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", type=Path, metavar="DIR", help="another checkout, measured in turns with this one")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"rounds of each case; {ROUNDS} if left out")
+    parser.add_argument("--whole", action="store_true", help="a log of 5 million lines among 100 000 runs, not fewer")
     options = parser.parse_args()
     with ExitStack() as stack:
         roots = {"now": ROOT} | ({"before": options.before.resolve()} if options.before else {})
-        worlds = {name: stack.enter_context(_world(root)) for name, root in roots.items()}
+        worlds = {name: stack.entersigned_in(_world(root)) for name, root in roots.items()}
         report = _measure(worlds, options.rounds)
+    with _browser() as browser:
+        report |= measure_large(browser, options.rounds, whole=options.whole)
     path = ROOT / "build" / "bench" / "ui.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(report, indent=2) + "\n")
@@ -194,19 +196,25 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-
 """Whole ones first, as users have them."""
 
 
-def _measure(worlds: dict[str, World], rounds: int) -> dict[str, Any]:
-    """Medians of the cases, with those of before and the ratio to them where both were measured."""
-    load = os.getloadavg()
+@contextmanager
+def _browser() -> Iterator[Browser]:
     path = next(filter(None, map(shutil.which, BROWSERS)))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+def _measure(worlds: dict[str, World], rounds: int) -> dict[str, Any]:
+    """Medians of the cases, with those of before and the ratio to them where both were measured."""
+    load = os.getloadavg()
+    with _browser() as browser:
         found: dict[str, list[dict[str, float]]] = {name: [] for name in worlds}
         for _ in range(rounds):
             for case in (_visit, _metrics, _zoom, _compare):
                 for name, world in worlds.items():
                     found[name].append(case(browser, world))
         entry = {name: {"entry_kb": _entry_kb(browser, world.deployment)} for name, world in worlds.items()}
-        browser.close()
     medians = {name: entry[name] | _medians(found[name]) for name in worlds}
     now, before = medians["now"], medians.get("before", {})
     return {
@@ -231,33 +239,8 @@ def _compare(browser: Browser, world: World) -> dict[str, float]:
     return _open(browser, world, f"/compare?batch={world.batch}", 2, "compare") if world.compares else {}
 
 
-def _context(browser: Browser, deployment: Deployment) -> BrowserContext:
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
-    with deployment.http() as http:
-        code = http.post("/login-codes").raise_for_status().json()["code"]
-    own = {"Origin": deployment.url, "X-Drumline": "1"}
-    assert context.request.post(f"{deployment.url}/api/v1/sessions", data={"code": code}, headers=own).ok
-    return context
-
-
-def _held_back(context: BrowserContext) -> tuple[Page, Callable[[], float]]:
-    """A page with what a browser has from an earlier visit, slowed down; what its thread has computed, in ms."""
-    page = context.new_page()
-    devtools = context.new_cdp_session(page)
-    devtools.send("Network.enable")
-    devtools.send("Network.emulateNetworkConditions", NETWORK)
-    devtools.send("Emulation.setCPUThrottlingRate", {"rate": SLOWER})
-    devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
-    return page, lambda: _computed_ms(devtools)
-
-
-def _computed_ms(devtools: CDPSession) -> float:
-    metrics = devtools.send("Performance.getMetrics")["metrics"]
-    return float(next(one["value"] for one in metrics if one["name"] == "TaskDuration")) * 1000
-
-
 def _entry_kb(browser: Browser, deployment: Deployment) -> float:
-    context = _context(browser, deployment)
+    context = signed_in(browser, deployment)
     page = context.new_page()
     page.goto(deployment.url, wait_until="load")
     # Chunks of other pages are fetched when the pointer comes near a link, and are not the entry's.
@@ -272,8 +255,8 @@ def _entry_kb(browser: Browser, deployment: Deployment) -> float:
 def _visit(browser: Browser, world: World) -> dict[str, float]:
     """Overview for the first time, then the palette."""
     deployment = world.deployment
-    context = _context(browser, deployment)
-    page, computed = _held_back(context)
+    context = signed_in(browser, deployment)
+    page, computed = held_back(context)
     page.add_init_script(f"({WATCH})()")
     page.goto(deployment.url, wait_until="commit")
     page.wait_for_function(IS_QUIET, timeout=WAIT_MS, polling=50)
@@ -292,12 +275,12 @@ def _visit(browser: Browser, world: World) -> dict[str, float]:
 
 def _open(browser: Browser, world: World, path: str, least: int, name: str) -> dict[str, float]:
     """Until all charts in the window have ink, with scripts in the cache."""
-    context = _context(browser, world.deployment)
+    context = signed_in(browser, world.deployment)
     warm = context.new_page()
     warm.goto(f"{world.deployment.url}{path}")
     warm.wait_for_function(DRAWN, arg=least, timeout=WAIT_MS)
     warm.close()
-    page, computed = _held_back(context)
+    page, computed = held_back(context)
     page.goto(f"{world.deployment.url}{path}", wait_until="commit")
     took = float(page.wait_for_function(DRAWN, arg=least, timeout=WAIT_MS, polling=50).json_value())
     cpu = computed()
@@ -307,8 +290,8 @@ def _open(browser: Browser, world: World, path: str, least: int, name: str) -> d
 
 def _zoom(browser: Browser, world: World) -> dict[str, float]:
     """The 95th of 100 frame times while a range is drawn and its charts are drawn again."""
-    context = _context(browser, world.deployment)
-    page, computed = _held_back(context)
+    context = signed_in(browser, world.deployment)
+    page, computed = held_back(context)
     page.goto(f"{world.deployment.url}/runs/{world.run}/{world.charts}")
     page.wait_for_function(DRAWN, arg=4, timeout=WAIT_MS)
     box = page.locator(".u-over").first.bounding_box()
