@@ -21,12 +21,13 @@ from dataclasses import dataclass
 from functools import cache, partial
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from sqlalchemy import ColumnElement, and_, literal_column, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts.base import make_storable
-from drumline_server.base.errors import LeadershipLostError
+from drumline_server.base.errors import InvalidRequestError, LeadershipLostError
 from drumline_server.base.settings import VERSION, Clock, Settings
 from drumline_server.lifecycle.alerts import PostResult, due_until, settle_delivery
 from drumline_server.scheduling.leadership import Leadership
@@ -106,6 +107,23 @@ def why_refused(address: str, networks: Sequence[str]) -> str:
             return kind
     is_compatible = known in IPv6Network("::/96")
     return "not public" if not known.is_global or known.is_multicast or known.is_reserved or is_compatible else ""
+
+
+def require_reachable(url: str, settings: Settings) -> None:
+    """Raises InvalidRequestError for an address that is never posted to. Names are looked up with each post only."""
+    parts = urlsplit(url)
+    if parts.scheme == "http" and not settings.webhook_http:
+        raise InvalidRequestError(
+            "url", "begins with http://", hint="Use https://, or have an operator set DRUMLINE_WEBHOOK_HTTP=1."
+        )
+    try:
+        address = str(ip_address(parts.hostname or ""))
+    except ValueError:
+        return
+    if kind := why_refused(address, settings.webhook_networks):
+        raise InvalidRequestError(
+            "url", f"{address} is {kind}", hint="An operator can allow it with DRUMLINE_WEBHOOK_NETWORKS."
+        )
 
 
 def sign(secret: str, delivery_id: str, timestamp_s: int, body: bytes) -> str:

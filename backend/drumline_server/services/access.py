@@ -6,7 +6,6 @@ deliveries.
 import base64
 import os
 from dataclasses import dataclass
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from sqlalchemy import func, select, update
@@ -27,7 +26,7 @@ from drumline_server.base.errors import (
 )
 from drumline_server.base.settings import Settings
 from drumline_server.lifecycle import alerts
-from drumline_server.scheduling.webhooks import SECRET_PREFIX, why_refused
+from drumline_server.scheduling.webhooks import SECRET_PREFIX, require_reachable
 from drumline_server.services.identity import REFUSED, SECOND, unknown_enrolment
 from drumline_server.storage import history, tokens
 from drumline_server.storage.models import (
@@ -238,7 +237,7 @@ def create_webhook(
 
     Raises InvalidRequestError for an address that could never be posted to, CapError for too many webhooks.
     """
-    _require_reachable(request.url, settings)
+    require_reachable(request.url, settings)
     of_project = (Webhook.project_id == project_id, Webhook.deleted_at.is_(None))
     there = session.scalar(select(func.count()).select_from(Webhook).where(*of_project)) or 0
     if there >= settings.webhooks_per_project:
@@ -287,7 +286,7 @@ def change_webhook(
     """
     row = _require_webhook(session, *webhook)
     if change.url is not None:
-        _require_reachable(change.url, settings)
+        require_reachable(change.url, settings)
     given = change.model_dump(mode="json", exclude_none=True)
     for name, value in given.items():
         setattr(row, name, value or None if name == "job" else value)
@@ -359,23 +358,6 @@ def _require_webhook(session: Session, project_id: str, webhook_id: str) -> Webh
     if row is None or row.project_id != project_id or row.deleted_at is not None:
         raise NotFoundError("webhook", webhook_id)
     return row
-
-
-def _require_reachable(url: str, settings: Settings) -> None:
-    """Names are looked up with each post only; an address in digits can be judged at once."""
-    parts = urlsplit(url)
-    if parts.scheme == "http" and not settings.webhook_http:
-        raise InvalidRequestError(
-            "url", "begins with http://", hint="Use https://, or have an operator set DRUMLINE_WEBHOOK_HTTP=1."
-        )
-    try:
-        address = str(ip_address(parts.hostname or ""))
-    except ValueError:
-        return
-    if kind := why_refused(address, settings.webhook_networks):
-        raise InvalidRequestError(
-            "url", f"{address} is {kind}", hint="An operator can allow it with DRUMLINE_WEBHOOK_NETWORKS."
-        )
 
 
 def _audit_webhook(session: Session, webhook: Webhook, act: str, by: PrincipalRef, now: int) -> None:

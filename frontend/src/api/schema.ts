@@ -3340,7 +3340,7 @@ export interface components {
         Format: "csv" | "parquet" | "arrow";
         /**
          * Gap
-         * @description Telemetry of one member that is lost, with its size and its place. What is not known is `None`.
+         * @description Telemetry of one member that is lost, with its size, its place, and why. What is not known is `None`.
          */
         Gap: {
             /** After */
@@ -4809,9 +4809,7 @@ export interface components {
         };
         /**
          * NumberedPoints
-         * @description Buckets of an axis that several curves share; those without a value are left out.
-         *
-         *     Columns that were not asked for are empty.
+         * @description Buckets of an axis that several curves share, but those without a value; columns not asked for are empty.
          */
         NumberedPoints: {
             /** Bucket */

@@ -152,15 +152,11 @@ class MetricName(Reply):
 
 
 CurveColumn = Literal["min", "max", "mean", "last", "count", "not_finite"]
-"""What curves of a comparison have in each bucket, beside its x and number."""
 CURVE_COLUMNS: tuple[CurveColumn, ...] = get_args(CurveColumn)
 
 
 class NumberedPoints(MetricPoints):
-    """Buckets of an axis that several curves share; those without a value are left out.
-
-    Columns that were not asked for are empty.
-    """
+    """Buckets of an axis that several curves share, but those without a value; columns not asked for are empty."""
 
     bucket: tuple[int, ...]
     """The number of each bucket on the axis, from 0, ascending: the same number is the same stretch in every curve.
@@ -210,7 +206,7 @@ class ComparedMetrics(Reply):
 
 
 class Gap(Reply):
-    """Telemetry of one member that is lost, with its size and its place. What is not known is `None`."""
+    """Telemetry of one member that is lost, with its size, its place, and why. What is not known is `None`."""
 
     id: str
     attempt: AttemptId
@@ -220,7 +216,6 @@ class Gap(Reply):
     count: int | None
     size_bytes: int | None
     detail: str
-    """Why, in a few words."""
     first_byte: int | None
     """Where lost output stood in the member's output; a line of the log says it there."""
     next_byte: int | None

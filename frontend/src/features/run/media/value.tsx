@@ -83,7 +83,7 @@ interface TurnProps {
   onClick: () => void;
 }
 
-/** It keeps the focus where there is no further one, so that the keyboard goes on from it. */
+/** It keeps the focus where there is no further one, so that the keyboard finds it. */
 function Turn({ to, label, disabled, onClick }: TurnProps) {
   return (
     <IconButton
