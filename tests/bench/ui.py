@@ -145,7 +145,7 @@ def main() -> None:
     options = parser.parse_args()
     with ExitStack() as stack:
         roots = {"now": ROOT} | ({"before": options.before.resolve()} if options.before else {})
-        worlds = {name: stack.entersigned_in(_world(root)) for name, root in roots.items()}
+        worlds = {name: stack.enter_context(_world(root)) for name, root in roots.items()}
         report = _measure(worlds, options.rounds)
     with _browser() as browser:
         report |= measure_large(browser, options.rounds, whole=options.whole)

@@ -1,14 +1,14 @@
 """The secret that a webhook had before its newest one, and until when it is good.
 
-Revision ID: 0036
-Revises: 0035
+Revision ID: 0038
+Revises: 0037
 """
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0036"
-down_revision = "0035"
+revision = "0038"
+down_revision = "0037"
 branch_labels = None
 depends_on = None
 
