@@ -11047,9 +11047,9 @@ export interface operations {
                 buckets?: number;
                 /** @description Columns beside x and bucket; others are empty. All if none. */
                 columns?: ("min" | "max" | "mean" | "last" | "count" | "not_finite")[];
-                /** @description Runs whose curves have all columns, whatever `columns` is. */
+                /** @description Runs with all columns. */
                 whole?: string[];
-                /** @description Significant digits of min, max, mean and last; all if left out. */
+                /** @description Significant digits of min, max, mean and last. */
                 digits?: number;
             };
             header?: never;

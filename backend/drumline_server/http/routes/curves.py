@@ -158,23 +158,16 @@ async def compare_metrics(
     end: Annotated[Bound, Query(alias="to")] = None,
     buckets: Buckets = 600,
     columns: Columns = [],  # noqa: B006 - FastAPI copies defaults
-    whole: Annotated[
-        list[RunId],
-        Query(max_length=comparison.MAX_RUNS, description="Runs whose curves have all columns, whatever `columns` is."),
-    ] = [],  # noqa: B006
-    digits: Annotated[
-        int, Query(ge=1, le=EXACT, description="Significant digits of min, max, mean and last; all if left out.")
-    ] = EXACT,
+    whole: Annotated[list[RunId], Query(max_length=comparison.MAX_RUNS, description="Runs with all columns.")] = [],  # noqa: B006
+    digits: Annotated[int, Query(ge=1, le=EXACT, description="Significant digits of min, max, mean and last.")] = EXACT,
 ) -> Response:
     """Curves of several runs on one axis with the same buckets: by step, by time, or by time since each run began.
 
     Each run as a whole, without what was rolled back. A run that logged none of the metrics has no curve. A picture of
     many lines needs `columns=mean` of a few `digits` only, and `whole` for those with a band.
     """
-    wanted = comparison.Comparison(
-        tuple(dict.fromkeys(names)), x, start, end, buckets,
-        columns=frozenset(columns or api.CURVE_COLUMNS), whole=frozenset(whole), digits=digits,
-    )  # fmt: skip
+    kept = frozenset(columns or api.CURVE_COLUMNS)
+    wanted = comparison.Comparison(tuple(dict.fromkeys(names)), x, start, end, buckets, kept, frozenset(whole), digits)
     asked = list(dict.fromkeys(runs))
     project_id = principal.project_id
     spans: list[Span] = []
