@@ -10,7 +10,7 @@ both by the DevTools protocol. Each case is repeated, and its median is what cou
 - `metrics`: a run of 20 000 steps and 10 metrics, from going there until every chart in the window has ink;
 - `zoom`: frames between the press and one second after the release of a range that is drawn over a chart;
 - `compare`: 50 runs, until the charts in the window have ink;
-- `redraw` and `jump`: the map of 10 240 devices drawn anew, and a far line of a long log: `bench/ui_large.py`.
+- `redraw` and `jump`: the map of 10 240 devices drawn again, and a far line of a long log: `bench/ui_large.py`.
 
 A chart counts as drawn by its pixels in the colours of curves, so that an empty one cannot look fast. Beside each time
 stands the processor time of the page's main thread (`..._cpu_ms`), of which the load of the machine changes less; it is

@@ -1,6 +1,6 @@
-"""The dashboard on a large fleet, timed: a map of 10 240 devices drawn anew, and a jump in a long log.
+"""The dashboard on a large fleet, timed: a map of 10 240 devices drawn again, and a jump in a long log.
 
-- `redraw`: from a move of the pointer over the map of a run that holds 10 240 devices, which draws all of it anew: what
+- `redraw`: from a move of the pointer over the map of a run that holds 10 240 devices, which draws all of it again: what
   its main thread computes for one, at full speed (`redraw_ms`) and in the slowed browser (`redraw_slow_ms`);
 - `jump`: in the slowed browser, from setting the scroll bar of a log to another place until a line of there is seen.
 
