@@ -1,7 +1,7 @@
 """The dashboard on a large fleet, timed: a map of 10 240 devices drawn again, and a jump in a long log.
 
-- `redraw`: from a move of the pointer over the map of a run that holds 10 240 devices, which draws all of it again: what
-  its main thread computes for one, at full speed (`redraw_ms`) and in the slowed browser (`redraw_slow_ms`);
+- `redraw`: from a move of the pointer over the map of a run that holds 10 240 devices, which draws all of it again:
+  what its main thread computes for one, at full speed (`redraw_ms`) and in the slowed browser (`redraw_slow_ms`);
 - `jump`: in the slowed browser, from setting the scroll bar of a log to another place until a line of there is seen.
 
 The log has 200 000 lines; with `--whole` 5 million, among 100 000 runs.
