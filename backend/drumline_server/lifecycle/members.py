@@ -112,6 +112,7 @@ def _assignment(session: Session, locked: LockedMember) -> Claimed:
             "takes_arrivals": True,
             "takes_strips": True,
             "takes_usage": True,
+            "takes_whole": True,
         }
     )
 

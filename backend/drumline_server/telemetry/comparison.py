@@ -1,11 +1,12 @@
-"""Which metrics runs have, and curves of several runs on one axis: the same bucket is the same stretch in each.
+"""What is compared: metrics of several runs on one axis, the replicas of one run, and the parts of a reduction.
 
-The names of a run's metrics may be thousands, which can be searched, grouped and paged. And the replicas of one run
-side by side: how long each computes in traced steps, and which one the others wait for.
+The same bucket of an axis is the same stretch in each curve; the names of a run's metrics may be thousands, which can
+be searched, grouped and paged. Of replicas: how long each computes in traced steps and which one the others wait for;
+of a reduction, which part stands apart.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal, NamedTuple
@@ -14,6 +15,7 @@ from sqlalchemy import ColumnElement, Row, func, not_, or_, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
+from drumline.contracts.arrays import ArraySummary
 from drumline_server.base.callers import decode_cursor, encode_cursor, page_of
 from drumline_server.base.errors import InvalidRequestError
 from drumline_server.storage import runs
@@ -314,3 +316,83 @@ def _slowest(devices: Sequence[api.ReplicaTime], traced: _Traced, steps: int, sp
         gain_ms=gain_ms,
         waited_least=one.waited_least,
     )
+
+
+MAX_OUTLIERS = 32
+LEAST_REPLICAS = 4
+"""Of fewer one can't say who is the odd one."""
+MOST_DEVIATIONS = 3.5
+_PER_MAD = 1.4826
+"""Standard deviations of normally distributed values in one median absolute deviation."""
+
+Figures = Mapping[int, float]
+"""By replica."""
+
+
+def find_outliers(
+    inputs: Sequence[ArraySummary], counts: Sequence[int], op: str, *, result_shape: Sequence[int]
+) -> list[api.ReductionOutlier]:
+    """Which replicas stand apart: not finite ones first, then by how far they are away; one may be by two figures.
+
+    By its own value, the norm of its array, or its cosine to the result: more than 3.5 standard deviations from the
+    median of all replicas, as the median absolute deviation estimates these, so that up to half of the replicas may be
+    odd without hiding each other. What is close all the same is none: within a tenth of the median norm, a tenth of a
+    cosine, a millionth of the median value.
+    """
+    if len(inputs) < LEAST_REPLICAS:
+        return []
+    odd = _not_finite(inputs)
+    if len(result_shape) == 0:
+        found = _apart("value", _own_values(inputs, counts, op), lambda middle: 1e-6 * abs(middle))
+    else:
+        alike = len({part.shape for part in inputs}) == 1
+        norms = {at: part.norm for at, part in enumerate(inputs) if part.norm is not None} if alike else {}
+        cosines = {at: part.cosine for at, part in enumerate(inputs) if part.cosine is not None}
+        found = _apart("norm", norms, lambda middle: 0.1 * middle)
+        found += [one for one in _apart("cosine", cosines, lambda _: 0.1) if one.value < one.median]
+    return odd + sorted(found, key=_distance, reverse=True)
+
+
+def _not_finite(inputs: Sequence[ArraySummary]) -> list[api.ReductionOutlier]:
+    """Where it is most replicas, none of them stands apart."""
+    bad = {at: part.nan_count + part.inf_count for at, part in enumerate(inputs) if part.nan_count + part.inf_count}
+    if 2 * len(bad) >= len(inputs):
+        return []
+    return [
+        api.ReductionOutlier(replica=at, by="not_finite", value=count, median=0.0, deviations=None)
+        for at, count in sorted(bad.items(), key=lambda one: -one[1])
+    ]
+
+
+def _own_values(inputs: Sequence[ArraySummary], counts: Sequence[int], op: str) -> Figures:
+    """Each one's mean for a mean and sum for a sum, of those whose numbers are all finite."""
+    return {
+        at: part.mean * (count if op == "sum" else 1)
+        for at, (part, count) in enumerate(zip(inputs, counts, strict=True))
+        if part.mean is not None and part.nan_count + part.inf_count == 0
+    }
+
+
+def _apart(by: str, figures: Figures, near: Callable[[float], float]) -> list[api.ReductionOutlier]:
+    if len(figures) < LEAST_REPLICAS:
+        return []
+    middle = median(figures.values())
+    away = {replica: abs(value - middle) for replica, value in figures.items()}
+    deviation = _PER_MAD * median(away.values())
+    return [
+        api.ReductionOutlier.model_validate(
+            {
+                "replica": replica,
+                "by": by,
+                "value": figures[replica],
+                "median": middle,
+                "deviations": distance / deviation if deviation else None,
+            }
+        )
+        for replica, distance in away.items()
+        if distance > max(near(middle), MOST_DEVIATIONS * deviation)
+    ]
+
+
+def _distance(one: api.ReductionOutlier) -> float:
+    return float("inf") if one.deviations is None else one.deviations

@@ -1,18 +1,18 @@
-"""Recorded reductions: stored and counted by kind, listed, and one in full with the replicas that stand apart."""
+"""Recorded reductions: stored and counted by kind, listed, and one in full; elements of large arrays apart from it."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from statistics import median
 from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 from sqlalchemy import ColumnElement, and_, case, false, func, or_, select, true, tuple_
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, undefer
+from sqlalchemy.sql.base import ExecutableOption
 
 from drumline.contracts import api
-from drumline.contracts.arrays import ArraySummary
+from drumline.contracts.arrays import MAX_WHOLE_RUN_BYTES, ArraySummary, read_base64, unpack_arrays, whole_bytes
 from drumline.contracts.base import new_id, to_micros
 from drumline.contracts.events import ReductionEvent
 from drumline_server.base.callers import decode_cursor, page_of
@@ -22,6 +22,7 @@ from drumline_server.storage import runs
 from drumline_server.storage.models import Attempt, Reduction, ReductionKind, Run
 from drumline_server.storage.models.base import Columns, insert_or_ignore, insert_or_merge
 from drumline_server.storage.runs import require_run
+from drumline_server.telemetry.comparison import MAX_OUTLIERS, find_outliers
 
 
 def _steps_that_count(session: Session, run: Run, attempt_id: str | None) -> dict[str, int | None]:
@@ -62,7 +63,7 @@ def _first_steps_of_attempts(session: Session, run_id: str) -> list[tuple[str, i
     return [(attempt_id, first_step) for attempt_id, first_step in session.execute(query)]
 
 
-_COLUMNS = {"name", "step", "call", "op", "axis", "origin", "seq", "at", "kind"}
+_COLUMNS = {"name", "step", "call", "op", "axis", "origin", "seq", "at", "kind", "whole"}
 """Fields of a reduction that stand in columns of their own, or nowhere."""
 _OF_KIND = ("name", "op", "axis", "origin", "ragged")
 """What reductions of one kind have in common."""
@@ -77,6 +78,7 @@ def store_reductions(write: TelemetryWrite, events: Sequence[ReductionEvent]) ->
     ids = sorted(new_id("red") for _ in events)
     rows = [{**write.owner, "id": own, **_columns(event)} for own, event in zip(ids, events, strict=True)]
     _count(write, rows)
+    _bound_whole(write, rows)
     insert_or_ignore(write.session, Reduction, rows)
     shown = ("id", "name", "step", "op", "origin")
     items = [
@@ -99,9 +101,22 @@ def _columns(event: ReductionEvent) -> Stored:
         "ragged": len(set(event.counts)) > 1,
         "body": event.model_dump(exclude=_COLUMNS),
         "recorded_at": to_micros(event.at),
+        "whole": None if event.whole is None else read_base64(event.whole),
     }
     common = to_json([row[column] for column in _OF_KIND])
     return {**row, "kind": int.from_bytes(blake2b(common, digest_size=_KIND_BYTES).digest())}
+
+
+def _bound_whole(write: TelemetryWrite, rows: Sequence[Stored]) -> None:
+    """Counts the bytes of whole arrays from row to row; beyond what an attempt's process may keep they are left out."""
+    newest = select(Reduction.whole_total_bytes).where(Reduction.member_id == write.member.id)
+    total = write.session.scalar(newest.order_by(Reduction.seq.desc()).limit(1)) or 0
+    for row in rows:
+        if row["whole"] is not None and total + len(row["whole"]) > MAX_WHOLE_RUN_BYTES:
+            row["whole"], row["body"]["not_whole"] = None, "run_bytes"
+        row["whole_bytes"] = None if row["whole"] is None else len(row["whole"])
+        total += row["whole_bytes"] or 0
+        row["whole_total_bytes"] = total
 
 
 def _count(write: TelemetryWrite, rows: Sequence[Stored]) -> None:
@@ -243,13 +258,8 @@ def list_reductions(
 
 def get_reduction(session: Session, project_id: str, run_id: str, reduction_id: str) -> api.Reduction:
     """One reduction whole. Raises NotFoundError."""
-    run = require_run(session, project_id, run_id)
-    row = session.scalars(
-        select(Reduction).where(Reduction.id == reduction_id, Reduction.run_id == run.id)
-    ).one_or_none()
-    if row is None:
-        raise NotFoundError("reduction", reduction_id)
-    inputs = [ArraySummary.model_validate(part) for part in row.body["inputs"]]
+    row = _row(session, project_id, run_id, reduction_id)
+    inputs = _inputs(row)
     outliers = find_outliers(inputs, row.body["counts"], row.op, result_shape=row.body["result"]["shape"])
     return api.Reduction.model_validate(
         {
@@ -262,8 +272,35 @@ def get_reduction(session: Session, project_id: str, run_id: str, reduction_id: 
             "sampling": row.body.get("sampling"),
             "outliers": outliers[:MAX_OUTLIERS],
             "outlier_count": len(outliers),
+            "whole_bytes": whole_bytes((*inputs, _output(row))) if row.whole_bytes is not None else None,
+            "not_whole": row.body.get("not_whole"),
         }
     )
+
+
+def read_elements(session: Session, project_id: str, run_id: str, reduction_id: str) -> bytes:
+    """Every element of its inputs and its result, where they are kept. Raises NotFoundError."""
+    row = _row(session, project_id, run_id, reduction_id, undefer(Reduction.whole))
+    if row.whole is None:
+        raise NotFoundError("elements of reduction", reduction_id)
+    return unpack_arrays(row.whole, (*_inputs(row), _output(row)))
+
+
+def _row(session: Session, project_id: str, run_id: str, reduction_id: str, *options: ExecutableOption) -> Reduction:
+    run = require_run(session, project_id, run_id)
+    query = select(Reduction).where(Reduction.id == reduction_id, Reduction.run_id == run.id)
+    row = session.scalars(query.options(*options)).one_or_none()
+    if row is None:
+        raise NotFoundError("reduction", reduction_id)
+    return row
+
+
+def _inputs(row: Reduction) -> list[ArraySummary]:
+    return [ArraySummary.model_validate(part) for part in row.body["inputs"]]
+
+
+def _output(row: Reduction) -> ArraySummary:
+    return ArraySummary.model_validate(row.body["result"])
 
 
 def _places(session: Session, rows: Sequence[Reduction]) -> dict[str, Place]:
@@ -304,83 +341,3 @@ def _summary(row: Reduction, place: Place) -> api.ReductionSummary:
             "result": result.values[0] if result.shape == () and result.values else None,
         }
     )
-
-
-MAX_OUTLIERS = 32
-LEAST_REPLICAS = 4
-"""Of fewer one can't say who is the odd one."""
-MOST_DEVIATIONS = 3.5
-_PER_MAD = 1.4826
-"""Standard deviations of normally distributed values in one median absolute deviation."""
-
-Figures = Mapping[int, float]
-"""By replica."""
-
-
-def find_outliers(
-    inputs: Sequence[ArraySummary], counts: Sequence[int], op: str, *, result_shape: Sequence[int]
-) -> list[api.ReductionOutlier]:
-    """Which replicas stand apart: not finite ones first, then by how far they are away; one may be by two figures.
-
-    By its own value, the norm of its array, or its cosine to the result: more than 3.5 standard deviations from the
-    median of all replicas, as the median absolute deviation estimates these, so that up to half of the replicas may be
-    odd without hiding each other. What is close all the same is none: within a tenth of the median norm, a tenth of a
-    cosine, a millionth of the median value.
-    """
-    if len(inputs) < LEAST_REPLICAS:
-        return []
-    odd = _not_finite(inputs)
-    if len(result_shape) == 0:
-        found = _apart("value", _own_values(inputs, counts, op), lambda middle: 1e-6 * abs(middle))
-    else:
-        alike = len({part.shape for part in inputs}) == 1
-        norms = {at: part.norm for at, part in enumerate(inputs) if part.norm is not None} if alike else {}
-        cosines = {at: part.cosine for at, part in enumerate(inputs) if part.cosine is not None}
-        found = _apart("norm", norms, lambda middle: 0.1 * middle)
-        found += [one for one in _apart("cosine", cosines, lambda _: 0.1) if one.value < one.median]
-    return odd + sorted(found, key=_distance, reverse=True)
-
-
-def _not_finite(inputs: Sequence[ArraySummary]) -> list[api.ReductionOutlier]:
-    """Where it is most replicas, none of them stands apart."""
-    bad = {at: part.nan_count + part.inf_count for at, part in enumerate(inputs) if part.nan_count + part.inf_count}
-    if 2 * len(bad) >= len(inputs):
-        return []
-    return [
-        api.ReductionOutlier(replica=at, by="not_finite", value=count, median=0.0, deviations=None)
-        for at, count in sorted(bad.items(), key=lambda one: -one[1])
-    ]
-
-
-def _own_values(inputs: Sequence[ArraySummary], counts: Sequence[int], op: str) -> Figures:
-    """Each one's mean for a mean and sum for a sum, of those whose numbers are all finite."""
-    return {
-        at: part.mean * (count if op == "sum" else 1)
-        for at, (part, count) in enumerate(zip(inputs, counts, strict=True))
-        if part.mean is not None and part.nan_count + part.inf_count == 0
-    }
-
-
-def _apart(by: str, figures: Figures, near: Callable[[float], float]) -> list[api.ReductionOutlier]:
-    if len(figures) < LEAST_REPLICAS:
-        return []
-    middle = median(figures.values())
-    away = {replica: abs(value - middle) for replica, value in figures.items()}
-    deviation = _PER_MAD * median(away.values())
-    return [
-        api.ReductionOutlier.model_validate(
-            {
-                "replica": replica,
-                "by": by,
-                "value": figures[replica],
-                "median": middle,
-                "deviations": distance / deviation if deviation else None,
-            }
-        )
-        for replica, distance in away.items()
-        if distance > max(near(middle), MOST_DEVIATIONS * deviation)
-    ]
-
-
-def _distance(one: api.ReductionOutlier) -> float:
-    return float("inf") if one.deviations is None else one.deviations

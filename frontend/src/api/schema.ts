@@ -1323,6 +1323,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{run_id}/reductions/{reduction_id}/values": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Reduction Values
+         * @description Every element of each replica's input and then of the output, row-major and little-endian, bit for bit.
+         *
+         *     404 where `whole_bytes` of the reduction is null.
+         */
+        get: operations["get_reduction_values"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run_id}/replicas": {
         parameters: {
             query?: never;
@@ -2969,6 +2991,11 @@ export interface components {
              * @default false
              */
             takes_usage: boolean;
+            /**
+             * Takes Whole
+             * @default false
+             */
+            takes_whole: boolean;
             /** Version */
             version: string;
         };
@@ -6106,6 +6133,8 @@ export interface components {
             inputs: components["schemas"]["ArraySummary"][];
             /** Name */
             name: string;
+            /** Not Whole */
+            not_whole?: ("array_bytes" | "all_bytes" | "type" | "several_steps" | "between" | "run_bytes") | null;
             /**
              * Nth
              * @default 1
@@ -6150,6 +6179,8 @@ export interface components {
             sampling?: components["schemas"]["ReductionSampling"] | null;
             /** Step */
             step: number;
+            /** Whole Bytes */
+            whole_bytes?: number | null;
         };
         /**
          * ReductionEvent
@@ -6178,6 +6209,8 @@ export interface components {
             kind: "reduction";
             /** Name */
             name: string;
+            /** Not Whole */
+            not_whole?: ("array_bytes" | "all_bytes" | "type" | "several_steps" | "between" | "run_bytes") | null;
             /**
              * Op
              * @enum {string}
@@ -6195,6 +6228,8 @@ export interface components {
             seq: number;
             /** Step */
             step: number;
+            /** Whole */
+            whole?: string | null;
         };
         /**
          * ReductionName
@@ -10527,6 +10562,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Reduction"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_reduction_values: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                run_id: string;
+                reduction_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
                 };
             };
             /** @description An error, told in words and with a code. */

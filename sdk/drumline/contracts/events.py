@@ -4,7 +4,16 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, JsonValue, SkipValidation, StringConstraints, model_validator
 
-from drumline.contracts.arrays import MAX_DIMENSIONS, ArraySummary, ReductionSampling, Shape
+from drumline.contracts.arrays import (
+    MAX_DIMENSIONS,
+    MAX_WHOLE_BYTES,
+    ArraySummary,
+    NotWhole,
+    ReductionSampling,
+    Shape,
+    read_base64,
+    unpack_arrays,
+)
 from drumline.contracts.arrivals import MAX_ARRIVAL_SAMPLES, ArrivalSample
 from drumline.contracts.base import (
     MAX_NOT_FINITE,
@@ -32,6 +41,8 @@ from drumline.contracts.usage import Usage
 
 MAX_EVENTS_PER_BATCH = 5_000
 MAX_REDUCTION_VALUES = 16_384
+MAX_WHOLE_TEXT = MAX_WHOLE_BYTES * 4 // 3 + 4_096
+"""Of a reduction's elements in base64: what zlib cannot make smaller becomes a little longer by it."""
 MAX_LOG_TEXT = 65_536
 MAX_POINTS = 16_384
 """Values of one metrics event."""
@@ -186,6 +197,16 @@ class ReductionEvent(_Event):
     result: ArraySummary
     sampling: ReductionSampling | None = None
     """Of an array of more than 32 elements that a step reduced; `None` also from workers that did not tell it."""
+    whole: Annotated[str, StringConstraints(max_length=MAX_WHOLE_TEXT)] | None = None
+    """Every element of inputs and result, bit for bit: as `unpack_arrays` reads them, in base64."""
+    not_whole: NotWhole | None = None
+    """Why they are not kept, where `values` is missing somewhere; `None` also from workers that did not tell it."""
+
+    @model_validator(mode="after")
+    def _check_whole(self) -> "ReductionEvent":
+        if self.whole is not None:
+            unpack_arrays(read_base64(self.whole), (*self.inputs, self.result))
+        return self
 
 
 class NonFiniteReplica(Contract):

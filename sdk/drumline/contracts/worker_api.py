@@ -388,3 +388,5 @@ class Claimed(Reply):
     """Whether it takes strips, cosines and `sampling` of a reduction event."""
     takes_usage: bool = False
     """Whether it takes `usage` of a time event."""
+    takes_whole: bool = False
+    """Whether it takes `whole` and `not_whole` of a reduction event."""

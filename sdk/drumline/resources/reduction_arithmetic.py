@@ -2,6 +2,7 @@
 
 import ctypes
 import math
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -9,7 +10,7 @@ from itertools import product
 from typing import Literal
 
 from drumline.contracts.api import Reduction
-from drumline.contracts.arrays import ArraySummary
+from drumline.contracts.arrays import ELEMENT_BYTES, WHY_NOT_WHOLE, ArraySummary
 
 _UNITS = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
 """What one rounding may cost, as a share of the number."""
@@ -17,6 +18,53 @@ _ROUND: dict[str, Callable[[float], float]] = {
     "float32": lambda value: ctypes.c_float(value).value,
     "float64": float,
 }
+_FORMATS = {
+    **{"bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I"},
+    **{"int64": "q", "uint64": "Q", "float16": "e", "float32": "f", "float64": "d"},
+}
+"""Of `struct`, which has the same sizes everywhere."""
+KEPT_BUT_NOT_READ = "every element is kept by the server: give `replay` what `run.reductions(name).at(step)` returns"
+
+
+@dataclass(frozen=True, slots=True)
+class WholeArrays:
+    """Every element that was put into a reduction, by replica, and of its result: row-major and little-endian."""
+
+    inputs: tuple[bytes, ...]
+    output: bytes
+
+
+class RecordedReduction(Reduction):
+    """A reduction as the server has it, which reads every element of its arrays once it is asked for them.
+
+    `numpy.frombuffer(reduction.whole().inputs[0], "<f4").reshape(reduction.inputs[0].shape)` is what replica 0 put in.
+    """
+
+    _read: Callable[[], bytes] | None = None
+    _whole: WholeArrays | None = None
+
+    def whole(self) -> WholeArrays | None:
+        """Every element, bit for bit; None where they are not kept, which `not_whole` explains. NotFoundError where the
+        run was deleted meanwhile.
+        """
+        if self._whole is None and self._read is not None and self.whole_bytes is not None:
+            raw = memoryview(self._read())
+            parts = []
+            for array in (*self.inputs, self.output):
+                size = math.prod(array.shape) * ELEMENT_BYTES[array.dtype]
+                parts.append(bytes(raw[:size]))
+                raw = raw[size:]
+            self._whole = WholeArrays(tuple(parts[:-1]), parts[-1])
+        return self._whole
+
+
+def elements_of(array: ArraySummary, raw: bytes) -> tuple[float, ...] | None:
+    """Its elements as numbers, row-major; None for types that are no real numbers."""
+    if array.dtype == "bfloat16":  # the upper half of a float32
+        wide = b"".join(b"\0\0" + raw[at : at + 2] for at in range(0, len(raw), 2))
+        return struct.unpack(f"<{len(raw) // 2}f", wide)
+    form = _FORMATS.get(array.dtype)
+    return None if form is None else struct.unpack(f"<{len(raw) // ELEMENT_BYTES[array.dtype]}{form}", raw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +99,38 @@ class Replay:
 
 def find_wrong_answers(reduction: Reduction) -> list[WrongAnswer]:
     """Those that are another number than the result, which is a scalar of inputs that are all known; else none."""
-    parts, result = _known(reduction), reduction.output
-    if parts is None or result.shape or result.values is None:
+    result = reduction.output
+    if result.shape or result.values is None or (known := _known(reduction)) is None:
         return []
-    right, mistakes = result.values[0], _list_mistakes(reduction, parts)
+    right, mistakes = result.values[0], _list_mistakes(reduction, known.inputs)
     coarse = {"bfloat16", "float16"} & {result.dtype, *(part.dtype for part in reduction.inputs)}
     return [one for one in mistakes if _differ(one.value, right, 2e-2 if coarse else 1e-5)]
 
 
-def _known(reduction: Reduction) -> list[tuple[float, ...]] | None:
-    parts = [part.values for part in reduction.inputs if part.values is not None]
-    return parts if len(parts) == len(reduction.inputs) and parts else None
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The elements of all arrays as numbers."""
+
+    inputs: list[tuple[float, ...]]
+    output: tuple[float, ...]
+
+
+def _known(reduction: Reduction) -> _Known | None:
+    """None where not all are kept. What the server keeps apart is read from there."""
+    parts = [part.values for part in (*reduction.inputs, reduction.output)]
+    if None in parts and isinstance(reduction, RecordedReduction) and (whole := reduction.whole()) is not None:
+        raw = (*whole.inputs, whole.output)
+        parts = [elements_of(*one) for one in zip((*reduction.inputs, reduction.output), raw, strict=True)]
+    known = [part for part in parts if part is not None]
+    return _Known(known[:-1], known[-1]) if len(known) == len(parts) > 1 else None
+
+
+def _why_unknown(reduction: Reduction) -> str:
+    if reduction.whole_bytes is not None:
+        return KEPT_BUT_NOT_READ
+    if reduction.not_whole is not None:
+        return f"inputs not kept whole because {WHY_NOT_WHOLE[reduction.not_whole]}"
+    return "the values were not kept, of more than 1024 elements each or 16384 in all"
 
 
 def _list_mistakes(reduction: Reduction, parts: Sequence[Sequence[float]]) -> Iterator[WrongAnswer]:
@@ -101,24 +170,23 @@ def replay(reduction: Reduction) -> Replay:
     Bit for bit where the engine adds in this order itself: reductions outside of steps to one device, and executor
     mpmd. Elsewhere XLA orders the sum, and the exact one is compared within the bound that holds for any order.
     """
-    parts, result = _known(reduction), reduction.output
-    if parts is None or result.values is None:
-        return Replay("not replayed", "the values were not kept, of more than 1024 elements each or 16384 in all")
-    kind = {part.dtype for part in reduction.inputs}
+    kind, result = {part.dtype for part in reduction.inputs}, reduction.output
     if len(kind) > 1 or not kind <= _UNITS.keys() or result.dtype not in _UNITS:
         return Replay("not replayed", f"{'/'.join(sorted(kind))} to {result.dtype} is no sum of floating point")
-    columns = list(_columns(reduction, parts, len(result.values)))
-    if len(columns) != len(result.values):
+    if (known := _known(reduction)) is None:
+        return Replay("not replayed", _why_unknown(reduction))
+    columns = list(_columns(reduction, known.inputs, len(known.output)))
+    if len(columns) != len(known.output):
         return Replay("not replayed", "the shapes of inputs and result do not fit")
     divisor = reduction.denominator if reduction.denominator is not None else 1
     bounds = [_bound(column, divisor, result) for column in columns]
     if (rounded := _ROUND.get(result.dtype)) is not None and kind == {result.dtype}:
         again = [_in_order(column, divisor, rounded) for column in columns]
-        if all(map(_same, again, result.values)):
+        if all(map(_same, again, known.output)):
             return Replay("bit for bit", "added in the order of the replicas", 0.0, max(bounds, default=0.0))
     ulps = [
         _distance(_exact(column, divisor), told, result.dtype)
-        for column, told in zip(columns, result.values, strict=True)
+        for column, told in zip(columns, known.output, strict=True)
     ]
     fits = all(own <= bound for own, bound in zip(ulps, bounds, strict=True))
     return Replay(

@@ -7,7 +7,7 @@ from drumline._transport import Transport, iterate_pages
 from drumline.contracts.api import Reduction, ReductionName, ReductionNames, ReductionOutlier, ReductionSummary
 from drumline.contracts.arrays import ArraySummary, ReductionSampling
 from drumline.errors import RunError
-from drumline.resources.reduction_arithmetic import find_wrong_answers
+from drumline.resources.reduction_arithmetic import RecordedReduction, find_wrong_answers
 from drumline.resources.reduction_arithmetic import replay as replay
 
 _SHOWN_VALUES = 6
@@ -30,16 +30,19 @@ class Reductions:
         """Which names were recorded, and at which steps."""
         return self._transport.get(f"{self._path}/names", ReductionNames, self._attempt).names
 
-    def at(self, step: int, nth: int = 1) -> Reduction:
-        """The reduction recorded at `step`, with every replica's input; of several the `nth`. RunError if none was."""
+    def at(self, step: int, nth: int = 1) -> RecordedReduction:
+        """The reduction recorded at `step`, with every replica's input; of several the `nth`. RunError if none was.
+
+        Elements of large arrays are read from the server once `replay`, `explain` or its `whole` needs them.
+        """
         found = list(islice(self._list_at(step), max(nth, 1)))
         if nth < 1 or len(found) < nth:
             raise self._describe_missing(step, nth, len(found))
-        return self._whole(found[nth - 1])
+        return self.get(found[nth - 1].id)
 
-    def all_at(self, step: int) -> tuple[Reduction, ...]:
+    def all_at(self, step: int) -> tuple[RecordedReduction, ...]:
         """All reductions recorded at `step`, in their order: a name may stand for several. RunError if none was."""
-        found = tuple(map(self._whole, self._list_at(step)))
+        found = tuple(self.get(one.id) for one in self._list_at(step))
         if not found:
             raise self._describe_missing(step, 1, 0)
         return found
@@ -48,8 +51,12 @@ class Reductions:
         params = {"name": self._name, "step_from": step, "step_to": step, **self._attempt}
         return iterate_pages(self._transport, self._path, ReductionSummary, params)
 
-    def _whole(self, summary: ReductionSummary) -> Reduction:
-        return self._transport.get(f"{self._path}/{summary.id}", Reduction)
+    def get(self, reduction_id: str) -> RecordedReduction:
+        """The reduction of that id. NotFoundError where the run has none."""
+        path = f"{self._path}/{reduction_id}"
+        found = self._transport.get(path, RecordedReduction)
+        found._read = lambda: self._transport.send("GET", f"{path}/values").content
+        return found
 
     def _describe_missing(self, step: int, nth: int, count: int) -> RunError:
         what = f"reduction {self._name!r}" if self._name else "reduction"

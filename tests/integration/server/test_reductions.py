@@ -1,10 +1,18 @@
 """A program may reduce several times under one name in a step: each is listed, in its order, with its place."""
 
+import zlib
+from binascii import b2a_base64
+
 import pytest
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline_server.telemetry.reductions import ReductionFilter, get_reduction, list_reductions
+from drumline.contracts.arrays import MAX_WHOLE_RUN_BYTES
+from drumline_server.base.errors import NotFoundError
+from drumline_server.storage.models import Reduction
+from drumline_server.telemetry import reductions
+from drumline_server.telemetry.reductions import ReductionFilter, get_reduction, list_reductions, read_elements
 from support.attempts import again
 from support.core import Core, Member
 
@@ -49,6 +57,60 @@ def test_a_step_that_was_made_again_counts_its_own_reductions_only(core: Core, m
     ((row,),) = [page.items for page in pages(core, later, limit=5)]
 
     assert (row.result, row.nth, row.of) == (3.0, 1, 1)
+
+
+LARGE = {"shape": (4_000,), "dtype": "float32", "norm": 1.0}
+ELEMENTS = bytes(range(256)) * 125
+"""Of two such arrays."""
+
+
+def test_every_element_is_read_apart_from_its_reduction(core: Core, member: Member) -> None:
+    record_whole(member, ELEMENTS)
+    record(member, ("loss", 3.0, "host"))
+
+    kept, small = (read_whole(core, member, row.id) for row in read_page(core, member, None, 5).items)
+
+    assert (kept.whole_bytes, kept.not_whole) == (len(ELEMENTS), None)
+    assert elements(core, member, kept.id) == ELEMENTS
+    assert (small.whole_bytes, small.not_whole) == (None, None)
+    with pytest.raises(NotFoundError, match="elements of reduction"):
+        elements(core, member, small.id)
+
+
+def test_a_list_of_reductions_does_not_read_their_elements(core: Core, member: Member) -> None:
+    record_whole(member, ELEMENTS)
+    read = core.read(lambda session: session.scalars(select(Reduction)).one())
+    assert "whole" not in read.__dict__
+    assert "whole" not in core.read(lambda session: session.scalars(select(Reduction.body)).one())
+
+
+def test_beyond_what_an_attempt_may_keep_a_reduction_says_that_its_elements_are_not_kept(
+    core: Core, member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reductions, "MAX_WHOLE_RUN_BYTES", 2 * len(zlib.compress(ELEMENTS)))
+    for _ in range(3):
+        record_whole(member, ELEMENTS)
+    found = [read_whole(core, member, row.id) for row in read_page(core, member, None, 5).items]
+    assert [(one.whole_bytes is None, one.not_whole) for one in found] == [
+        (False, None), (False, None), (True, "run_bytes"),
+    ]  # fmt: skip
+    again_member = again(core, member.worker, run_of(member), member)
+    record_whole(again_member, ELEMENTS, step=1)
+    newest = read_page(core, again_member, None, 5).items[-1]
+    assert read_whole(core, again_member, newest.id).not_whole is None
+    assert MAX_WHOLE_RUN_BYTES == 64 * 2**20
+
+
+def record_whole(member: Member, raw: bytes, step: int = 0) -> None:
+    """A large reduction of one replica with these elements."""
+    whole = b2a_base64(zlib.compress(raw), newline=False).decode()
+    fields = {"op": "sum", "step": step, "counts": (1,), "inputs": (LARGE,), "result": LARGE, "whole": whole}
+    member.send(member.event("reduction", name="gradient", **fields))
+
+
+def elements(core: Core, member: Member, reduction: str) -> bytes:
+    """Of one reduction."""
+    return core.read(lambda session: read_elements(session, core.project_id, run_of(member), reduction))
 
 
 def record(member: Member, *made: tuple[str, float, str], step: int = 0) -> None:

@@ -172,7 +172,7 @@ def test_large_all_reduces_are_summarized_by_the_step_itself(two: dist.MirroredS
     recorder = Recorder()
     two.observe(recorder, reductions_every=1, large_reductions_every=LARGE_EVERY)
     rng = np.random.default_rng(0)
-    parts = [rng.normal(size=(40, 50)).astype(np.float32) for _ in range(2)]
+    parts = [rng.normal(size=(140, 120)).astype(np.float32) for _ in range(2)]
     parts[1][0, 0] = np.nan
     for _ in range(LARGE_EVERY + 2):
         two.run(lambda x: dist.all_reduce("mean", x), args=(dist.PerReplica.from_components(parts),))
@@ -182,7 +182,7 @@ def test_large_all_reduces_are_summarized_by_the_step_itself(two: dist.MirroredS
     on_host, _ = summarize_reduction(replace(record, inputs=tuple(parts), result=(parts[0] + parts[1]) / 2))
     for value, array, host in zip(record.inputs, parts, on_host, strict=True):
         summary, expected = observe.summarize(value), observe.summarize(array)
-        assert (summary.shape, summary.dtype, summary.values) == ((40, 50), "float32", None)
+        assert (summary.shape, summary.dtype, summary.values) == ((140, 120), "float32", None)
         assert (summary.nan_count, summary.min, summary.max) == (expected.nan_count, expected.min, expected.max)
         assert summary.mean == pytest.approx(expected.mean, abs=1e-6)
         assert summary.norm == pytest.approx(expected.norm, rel=1e-5)
@@ -191,6 +191,38 @@ def test_large_all_reduces_are_summarized_by_the_step_itself(two: dist.MirroredS
     assert observe.summarize(record.result).nan_count == 1
     again = recorder.reductions[1]
     assert observe.summarize(again.result).checksum == observe.summarize(record.result).checksum
+
+
+def test_large_all_reduces_of_at_most_64_kib_are_brought_whole_where_they_are_due(two: dist.MirroredStrategy) -> None:
+    recorder = Recorder()
+    two.observe(recorder, reductions_every=1, large_reductions_every=LARGE_EVERY)
+    rng = np.random.default_rng(0)
+    parts = [rng.normal(size=(128, 128)).astype(np.float32) for _ in range(2)]
+    for _ in range(LARGE_EVERY + 2):
+        total = two.run(lambda x: dist.all_reduce("sum", x), args=(dist.PerReplica.from_components(parts),))
+    assert [record.step for record in recorder.reductions] == [0, LARGE_EVERY]
+    for record in recorder.reductions:
+        assert [np.asarray(value).tobytes() for value in record.inputs] == [part.tobytes() for part in parts]
+        assert np.asarray(record.result).tobytes() == np.asarray(two.local_results(total)[0]).tobytes()
+
+
+def test_steps_of_one_program_summarize_large_arrays_themselves(two: dist.MirroredStrategy) -> None:
+    recorder = Recorder()
+    two.observe(recorder, reductions_every=1, large_reductions_every=1)
+    dataset = dist.Dataset.from_tensor_slices(np.ones((8, 2000), np.float32)).batch(2)
+    two.run_steps(lambda x: dist.all_reduce("sum", x[0]), iter(two.distribute_dataset(dataset)), 4)
+    assert [type(record.result) for record in recorder.reductions] == [observe.SummaryOnDevice] * 4
+
+
+def test_a_large_array_outside_of_steps_is_to_be_kept_whole_once_an_interval(two: dist.MirroredStrategy) -> None:
+    recorder = Recorder()
+    two.observe(recorder, reductions_every=1, large_reductions_every=3)
+    for _ in range(8):
+        two.run(lambda: None)
+        for name in ("one", "one", "other"):
+            two.reduce("sum", dist.PerReplica.from_components([np.ones(2000, np.float32)] * 2), axis=None, name=name)
+    kept = [(record.step, record.name) for record in recorder.reductions if record.keeps_whole]
+    assert kept == [(step, name) for step in (0, 3, 6) for name in ("one", "one", "other")]
 
 
 def test_a_strip_keeps_the_extremes_of_each_part_of_an_array_and_where_it_is_not_finite() -> None:

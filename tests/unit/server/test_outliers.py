@@ -3,7 +3,7 @@
 import pytest
 
 from drumline.contracts.arrays import ArraySummary
-from drumline_server.telemetry.reductions import find_outliers
+from drumline_server.telemetry.comparison import find_outliers
 
 SCALAR: tuple[int, ...] = ()
 LARGE = (2000,)

@@ -4,18 +4,29 @@ Sent from the telemetry's thread, where inputs and results are pulled to the hos
 """
 
 import math
+import sys
+import zlib
+from binascii import b2a_base64
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import jax
 import numpy as np
 
-from drumline.contracts.arrays import MAX_DIMENSIONS, MAX_STRIPS
+from drumline.contracts.arrays import (
+    ELEMENT_BYTES,
+    MAX_DIMENSIONS,
+    MAX_STRIPS,
+    MAX_WHOLE_ARRAY_BYTES,
+    MAX_WHOLE_BYTES,
+    MAX_WHOLE_RUN_BYTES,
+    NotWhole,
+)
 from drumline.contracts.events import MAX_REDUCTION_VALUES
 from drumline.contracts.media import MAX_MEDIA_BYTES, MAX_MEDIA_NAMES, MAX_MEDIA_VALUES
-from drumline.distribute.observe import MAX_LISTED_ELEMENTS, ArraySummary, ReductionRecord
+from drumline.distribute.observe import MAX_LISTED_ELEMENTS, ArraySummary, ReductionRecord, SummaryOnDevice
 from drumline.distribute.observe.non_finite import NonFinite, NonFiniteWatch, WatchedResult, WatchedStep
 from drumline.distribute.observe.summaries import summarize_reduction
 from drumline.errors import MediaError
@@ -35,6 +46,9 @@ MAX_WAITING_BYTES = 128 * 1024 * 1024
 """Arrays that wait to be encoded are kept where they are; one always is, however large."""
 UNREADABLE = (RuntimeError, TypeError, ValueError, OverflowError)
 """What reading an array can raise: it was donated to a later step, its computation failed, it is no real number."""
+_NOT_OF_FLOATS = frozenset({"int64", "uint64", "complex64", "complex128"})
+_ZLIB_LEVEL = 1
+"""Mantissas hardly get smaller by any; zeros do by this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,29 +106,93 @@ def size_of(record: ReductionRecord) -> int:
     return sum(int(getattr(array, "nbytes", 0)) for array in (*record.inputs, record.result))
 
 
-def reduction_fields(record: ReductionRecord, *, with_strips: bool) -> dict[str, Any]:  # Any: JSON, the shim checks it
-    """Pulls inputs and result to the host: call it on the telemetry thread. The step is the caller's to tell.
+class ReductionReports:
+    """Sends what was reduced. Of large arrays every element goes along, bit for bit, as far as the bounds allow.
 
-    Not `with_strips`: for a server that knows neither these nor cosines nor `sampling`.
+    `takes_strips`: the server knows these, cosines and `sampling`; `takes_whole`: whole arrays, and why there are none.
     """
-    sizes = [math.prod(np.shape(value)) for value in (*record.inputs, record.result)]
-    listed = sum(size for size in sizes if size <= MAX_LISTED_ELEMENTS) <= MAX_REDUCTION_VALUES
-    inputs, result = summarize_reduction(record, listed=listed)
-    draws_inputs = with_strips and len(inputs) <= MAX_STRIPS
-    fields = {
-        "kind": "reduction",
-        "name": record.name[:300],
-        "op": record.op,
-        "axis": record.axis,
-        "origin": record.origin,
-        "inputs": [_summary_fields(summary, with_strips, draws_inputs) for summary in inputs],
-        "counts": record.counts,
-        "denominator": record.denominator,
-        "result": _summary_fields(result, with_strips, with_strips),
-    }
-    if with_strips and record.sampling is not None:
-        fields["sampling"] = asdict(record.sampling)
-    return fields
+
+    def __init__(self, channel: Channel, *, takes_strips: bool = False, takes_whole: bool = False) -> None:
+        self._channel = channel
+        self._takes_strips = takes_strips
+        self._takes_whole = takes_whole
+        self._left_bytes = MAX_WHOLE_RUN_BYTES
+
+    def send(self, reductions: deque[Numbered[ReductionRecord]]) -> None:
+        """Call it on the telemetry thread. Lets go of each as soon as it is sent: it holds arrays on devices."""
+        while reductions:
+            one = reductions.popleft()
+            try:
+                fields = {**self.fields(one.record), "step": one.step, "call": one.call}
+            except UNREADABLE:
+                self._channel.send("gap", what="reduction", count=1)
+            else:
+                self._channel.send_fields(fields)
+
+    def fields(self, record: ReductionRecord) -> dict[str, Any]:  # Any: JSON, the shim checks it
+        """Pulls inputs and result to the host. The step is the caller's to tell."""
+        sizes = [math.prod(np.shape(value)) for value in (*record.inputs, record.result)]
+        listed = sum(size for size in sizes if size <= MAX_LISTED_ELEMENTS) <= MAX_REDUCTION_VALUES
+        inputs, result = summarize_reduction(record, listed=listed)
+        draws_inputs = self._takes_strips and len(inputs) <= MAX_STRIPS
+        fields = {
+            "kind": "reduction",
+            "name": record.name[:300],
+            "op": record.op,
+            "axis": record.axis,
+            "origin": record.origin,
+            "inputs": [_summary_fields(summary, self._takes_strips, draws_inputs) for summary in inputs],
+            "counts": record.counts,
+            "denominator": record.denominator,
+            "result": _summary_fields(result, self._takes_strips, self._takes_strips),
+        }
+        if self._takes_strips and record.sampling is not None:
+            fields["sampling"] = asdict(record.sampling)
+        return {**fields, **self._whole(record, [*inputs, result])} if self._takes_whole else fields
+
+    def _whole(self, record: ReductionRecord, arrays: list[ArraySummary]) -> dict[str, str]:
+        are_known = all(array.values is not None and _numbers(array.values) is not None for array in arrays)
+        if are_known and not (record.keeps_whole and any(map(_loses_bits, arrays))):
+            return {}
+        values = [*record.inputs, record.result]
+        reason = _why_not_whole(values, arrays) or (None if record.keeps_whole else "between")
+        if reason is None:
+            packed = pack_arrays(values)
+            if len(packed) <= self._left_bytes:
+                self._left_bytes -= len(packed)
+                return {"whole": b2a_base64(packed, newline=False).decode()}
+            reason = "run_bytes"
+        return {} if are_known else {"not_whole": reason}
+
+
+def _loses_bits(array: ArraySummary) -> bool:
+    """Whether its list of floats in JSON is not every bit of it: a NaN has a sign and a payload."""
+    return array.nan_count > 0 or array.dtype in _NOT_OF_FLOATS
+
+
+def _why_not_whole(values: list[Any], arrays: list[ArraySummary]) -> NotWhole | None:
+    if any(array.dtype not in ELEMENT_BYTES for array in arrays):
+        return "type"
+    sizes = [math.prod(array.shape) * ELEMENT_BYTES[array.dtype] for array in arrays]
+    if max(sizes) > MAX_WHOLE_ARRAY_BYTES:
+        return "array_bytes"
+    if sum(sizes) > MAX_WHOLE_BYTES:
+        return "all_bytes"
+    return "several_steps" if any(isinstance(value, SummaryOnDevice) for value in values) else None
+
+
+def pack_arrays(values: Sequence[Any]) -> bytes:
+    """What `drumline.contracts.arrays.unpack_arrays` reads. Any: arrays and numbers, which are pulled to the host."""
+    packer = zlib.compressobj(_ZLIB_LEVEL)
+    packed = [packer.compress(_little_endian(np.asarray(value))) for value in values]
+    return b"".join((*packed, packer.flush()))
+
+
+def _little_endian(array: Any) -> bytes:
+    """Row-major, whatever the byte order of the array and of this machine."""
+    order = {"=": sys.byteorder, ">": "big"}.get(array.dtype.byteorder, "little")
+    raw: bytes = (array.byteswap() if order == "big" else array).tobytes()
+    return raw
 
 
 def _summary_fields(summary: ArraySummary, knows_strips: bool, draws_strip: bool) -> dict[str, Any]:

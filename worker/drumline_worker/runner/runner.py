@@ -45,6 +45,7 @@ from drumline_worker.runner.gang_watch import HEARD_S, GangWatch, find_differenc
 from drumline_worker.runner.observer import Followers, RunObserver, TracingObserver
 from drumline_worker.runner.probe_observer import ProbeObserver
 from drumline_worker.runner.program import BadProgramError, CheckpointEvents, WorkerRun, load_main, with_defaults
+from drumline_worker.runner.reports import ReductionReports
 from drumline_worker.runner.runner_telemetry import Telemetry
 from drumline_worker.runner.step_traces import ProfileReports, StepTraces
 from drumline_worker.runner.throughput import Meter, watch_compilation
@@ -190,8 +191,8 @@ def _open_telemetry(
         if device.process_index == jax.process_index() and device.local_hardware_id is not None
     ]
     profiles = ProfileReports(channel, own, claimed.rendezvous.rank)
-    strips = claimed.takes_strips
-    return Telemetry(channel, stop_request.raise_if_forced, tally, meter=meter, profiles=profiles, takes_strips=strips)
+    reports = ReductionReports(channel, takes_strips=claimed.takes_strips, takes_whole=claimed.takes_whole)
+    return Telemetry(channel, stop_request.raise_if_forced, tally, meter=meter, profiles=profiles, reports=reports)
 
 
 def _set_up_traces(observer: RunObserver, every: int | None, channel: Channel, telemetry: Telemetry) -> None:

@@ -15,11 +15,10 @@ from drumline.media import SummaryValue
 from drumline_worker.host.tally import Tally
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.reports import (
-    UNREADABLE,
     MediaReports,
     NonFiniteReports,
     Point,
-    reduction_fields,
+    ReductionReports,
     send_points,
     size_of,
 )
@@ -65,7 +64,7 @@ class Telemetry:
 
     `on_wait` is called about once a second by who waits, and may raise to give up. `tally` counts what is to be sent.
     `listener` hears of the program's steps as well. `meter` adds up what they are made of. `profiles` sends those
-    that were traced. `takes_strips`: the server knows strips of reductions.
+    that were traced. `reports` sends reductions, as the server takes them.
     """
 
     def __init__(
@@ -77,10 +76,10 @@ class Telemetry:
         meter: Meter | None = None,
         *,
         profiles: ProfileReports | None = None,
-        takes_strips: bool = False,
+        reports: ReductionReports | None = None,
     ) -> None:
         self._channel = channel
-        self._takes_strips = takes_strips
+        self._reduction_reports = reports or ReductionReports(channel)
         self._on_wait = on_wait
         self._tally = tally or Tally()
         self._listener = listener
@@ -345,7 +344,7 @@ class Telemetry:
         self._send_progress()
         for one in non_finite:
             self._non_finite.send(one)
-        self._send_reductions(reductions)
+        self._reduction_reports.send(reductions)
         self._media.send(logged, summary)
         send_points(self._channel, points)
         with self._changed:
@@ -378,18 +377,3 @@ class Telemetry:
     def _steps_done(self) -> int:
         done = self._steps.done
         return done if self._total_steps is None else min(done, self._total_steps)
-
-    def _send_reductions(self, reductions: deque[Numbered[ReductionRecord]]) -> None:
-        """Lets go of each as soon as it is sent: it holds arrays on devices."""
-        while reductions:
-            one = reductions.popleft()
-            try:
-                fields = {
-                    **reduction_fields(one.record, with_strips=self._takes_strips),
-                    "step": one.step,
-                    "call": one.call,
-                }
-            except UNREADABLE:
-                self._channel.send("gap", what="reduction", count=1)
-            else:
-                self._channel.send_fields(fields)

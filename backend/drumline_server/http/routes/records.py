@@ -130,6 +130,23 @@ async def get_reduction(run_id: RunId, reduction_id: ReductionId, principal: Rea
     )
 
 
+@router.get(
+    "/reductions/{reduction_id}/values",
+    response_class=Response,
+    responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
+)
+async def get_reduction_values(run_id: RunId, reduction_id: ReductionId, principal: ReaderDep, app: AppDep) -> Response:
+    """Every element of each replica's input and then of the output, row-major and little-endian, bit for bit.
+
+    404 where `whole_bytes` of the reduction is null.
+    """
+    elements = await app.database.read(
+        lambda session: reductions.read_elements(session, principal.project_id, run_id, reduction_id)
+    )
+    headers = {"Content-Security-Policy": _SANDBOX, "Content-Disposition": f'attachment; filename="{reduction_id}.bin"'}
+    return cut(elements, "application/octet-stream", headers)
+
+
 @router.get("/non-finite")
 async def list_non_finite(
     run_id: RunId, principal: ReaderDep, _: KnownQuery, app: AppDep, attempt: AttemptId | None = None

@@ -160,6 +160,12 @@ class Reduction(Base):
     body: Mapped[dict[str, Any]]
     """`inputs`, `counts`, `denominator`, `result` as in `events.ReductionEvent`."""
     recorded_at: Mapped[int]
+    whole_bytes: Mapped[int | None]
+    """Of `whole`; NULL where it is not kept."""
+    whole_total_bytes: Mapped[int | None]
+    """Of the member, up to this row; NULL in rows from before any were kept."""
+    whole: Mapped[bytes | None] = mapped_column(deferred=True)
+    """Every element of inputs and result, as `arrays.unpack_arrays` reads them."""
 
 
 class ReductionKind(Base):

@@ -3,7 +3,7 @@
 from typing import Literal, get_args
 
 from drumline.contracts.api.fleet import DeviceFacts
-from drumline.contracts.arrays import ArraySummary, ReductionSampling
+from drumline.contracts.arrays import ArraySummary, NotWhole, ReductionSampling
 from drumline.contracts.base import (
     AttemptId,
     CheckpointId,
@@ -279,10 +279,13 @@ class Reduction(ReductionSummary):
     sampling: ReductionSampling | None = None
     """Of a large array that a step reduced: how often such are recorded, and what that costs."""
     outliers: tuple[ReductionOutlier, ...] = ()
-    """At most 32, those that are not finite first, then by how far they are away. None are told of fewer than four
-    replicas."""
+    """At most 32: those that are not finite first, then by how far they are away; none of fewer than four replicas."""
     outlier_count: int = 0
     """How many there are."""
+    whole_bytes: int | None = None
+    """Of every element of inputs and output, which `/values` gives; `None` where they are not kept."""
+    not_whole: NotWhole | None = None
+    """Why they are not, where `values` is missing somewhere and that is known."""
 
 
 class ReductionNames(Reply):

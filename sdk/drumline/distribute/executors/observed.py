@@ -54,12 +54,15 @@ class WatchState:
 
 
 class ObservedVariants:
-    """What can be observed of a step. ``counts_looks``: its program is told what the call before put out."""
+    """What can be observed of a step. ``counts_looks``: its program is told what the call before put out.
+    ``brings_whole``: large arrays come to the host with every element, up to 64 KiB of each replica.
+    """
 
-    def __init__(self, traced: TracedStep, num_replicas: int, *, counts_looks: bool) -> None:
+    def __init__(self, traced: TracedStep, num_replicas: int, *, counts_looks: bool, brings_whole: bool) -> None:
         self._traced = traced
         self._num_replicas = num_replicas
         self._counts_looks = counts_looks
+        self._brings_whole = brings_whole
         jaxpr = traced.jaxpr.jaxpr
         self._has_small = num_replicas > 1 and has_instrumented(jaxpr, large=False)
         self._has_large = num_replicas > 1 and has_instrumented(jaxpr, large=True)
@@ -98,7 +101,8 @@ class ObservedVariants:
             traced, watched = watch(traced, self._num_replicas, counts_on=self._counts_looks)
             self._state = state = self._state or WatchState(watched)
         if wanted.records:
-            traced, recorded = instrument(traced, self._num_replicas, with_large=wanted.with_large)
+            options = {"with_large": wanted.with_large, "brings_whole": self._brings_whole}
+            traced, recorded = instrument(traced, self._num_replicas, **options)
         return traced, recorded, state
 
 

@@ -28,6 +28,8 @@ class RepeatedSpmdStep(SpmdStep):
     """
 
     _counts_looks = False
+    #: Of all its steps they would lie on the devices at once.
+    _brings_whole = False
 
     @property
     def steps(self) -> int:

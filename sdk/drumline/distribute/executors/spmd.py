@@ -42,6 +42,8 @@ class SpmdStep:
     name = "spmd"
     #: Does a program that watches count its looks on from call to call?
     _counts_looks = True
+    #: Are large arrays that it records brought to the host with every element, where they are small enough?
+    _brings_whole = True
     #: Can it be given arguments for good?
     _can_give = True
 
@@ -87,8 +89,8 @@ class SpmdStep:
         self._instrumented, self._watched = instrumented, watched
         self._watched_at = self._traced.num_outputs - 2 * len(instrumented) - 1
         replicas, is_plain = self._group.num_replicas_in_sync, not instrumented and watched is None
-        variants = ObservedVariants(self._traced, replicas, counts_looks=self._counts_looks) if is_plain else None
-        self._observable = variants
+        how = {"counts_looks": self._counts_looks, "brings_whole": self._brings_whole}
+        self._observable = ObservedVariants(self._traced, replicas, **how) if is_plain else None
         self._variants: dict[Wanted, SpmdStep] = {}
         self._cost = CountedCost(self._traced, is_whole=not self._group.logical_axes)
 

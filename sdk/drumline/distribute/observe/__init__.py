@@ -106,7 +106,7 @@ class ReductionRecord:
     ``inputs`` holds one raw array per replica and ``counts`` the elements each contributes along ``axis`` (1 each when
     axis is None). ``denominator`` is None for a sum. ``batch_rows``: rows per replica of the batch that a step made the
     inputs from; None where they are the same on every replica, or of no step. ``sampling``: of a large array of a step,
-    every how many calls such are recorded.
+    every how many calls such are recorded. ``keeps_whole``: it is one of those whose every element is to be kept.
     """
 
     name: str
@@ -120,6 +120,7 @@ class ReductionRecord:
     origin: Literal["host", "in_step"]
     batch_rows: tuple[int, ...] | None = None
     sampling: Sampling | None = None
+    keeps_whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -353,10 +353,10 @@ class Observation:
         if not self._tells_reductions:
             return
         kind: Literal["sum", "mean"] = "sum" if op is ReduceOp.SUM else "mean"
-        denominator = sum(counts) if op is ReduceOp.MEAN else None
+        denominator, name = sum(counts) if op is ReduceOp.MEAN else None, name or name_reduction()
         self.observer.reduction(
             ReductionRecord(
-                name=name or name_reduction(),
+                name=name,
                 step=step,
                 op=kind,
                 axis=axis,
@@ -366,6 +366,7 @@ class Observation:
                 result=result,
                 origin="host",
                 batch_rows=value.batch_rows if isinstance(value, PerReplica) else None,
+                keeps_whole=self.large.is_whole_due(name, step),
             )
         )
 

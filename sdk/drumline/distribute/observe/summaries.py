@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 #: Values are shown in full up to this many elements; larger arrays are summarized.
 MAX_LISTED_ELEMENTS = 1024
+#: Arrays of a step are brought to the host whole up to so many bytes each, and so many of all replicas and the result.
+MAX_WHOLE_ARRAY_BYTES = 64 * 1024
+MAX_WHOLE_BYTES = 9 * MAX_WHOLE_ARRAY_BYTES
 #: Of a strip.
 MAX_BUCKETS = 64
 #: Of the words before those of the strip: mean, norm and cosine, then NaN count, infinity count and checksum.
@@ -87,6 +90,11 @@ class SummaryOnDevice:
         return ArraySummary(self.shape, self.dtype, None, least, most, mean, norm, *counts, strip, own_cosine)
 
 
+def is_brought_whole(nbytes: int, num_replicas: int) -> bool:
+    """Whether an all-reduce of arrays of so many bytes is recorded with every element, where large ones are."""
+    return nbytes <= MAX_WHOLE_ARRAY_BYTES and nbytes * (num_replicas + 1) <= MAX_WHOLE_BYTES
+
+
 def bucket_width(size: int) -> int:
     """Elements of each bucket of an array's strip."""
     return max(1, -(-size // MAX_BUCKETS))
@@ -133,26 +141,32 @@ def _is_number(array: Any) -> bool:
 
 
 def _widen(array: Any) -> Any:
-    return np.abs(array) if np.iscomplexobj(array) else array.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a NaN that signals
+        return np.abs(array) if np.iscomplexobj(array) else array.astype(np.float64)
 
 
 def _norm(finite: Any) -> float:
     largest = float(np.abs(finite).max())
-    return float(np.linalg.norm(finite / largest)) * largest if largest else 0.0
+    return math.sqrt(_dot(finite / largest, finite / largest)) * largest if largest else 0.0
+
+
+def _dot(one: Any, other: Any) -> float:
+    """Not by BLAS, which has threads of its own come together for it while the program's step has the processors."""
+    return float((one * other).sum())
 
 
 def _cosine(own: Any, result: Any) -> float | None:
     """Over the elements that are finite in both; None of scalars, other shapes and arrays of zeros."""
     if own.shape != result.shape or own.size < 2 or not _is_number(own) or np.iscomplexobj(own):
         return None
-    own, result = own.astype(np.float64).ravel(), result.astype(np.float64).ravel()
+    own, result = _widen(own).ravel(), _widen(result).ravel()
     both = np.isfinite(own) & np.isfinite(result)
     if not both.any():
         return None
     norms = _norm(own[both]), _norm(result[both])
     if not all(norms):
         return None
-    return float(np.clip(np.vdot(own[both] / norms[0], result[both] / norms[1]), -1, 1))
+    return float(np.clip(_dot(own[both] / norms[0], result[both] / norms[1]), -1, 1))
 
 
 def _strip(wide: Any) -> ArrayStrip:
@@ -196,6 +210,8 @@ LEAST_S = 10.0
 MOST_CALLS = 1_000_000
 #: Calls that are timed, without and with large arrays in turns, after one of each that isn't.
 PAIRS = 3
+#: Of reductions outside of steps whose large arrays are kept whole.
+_MOST_NAMES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +245,19 @@ class LargeSampling:
         #: Does the call that is sent now record large arrays for its time's sake only?
         self.is_forced = False
         self._times: dict[bool, list[float]] = {False: [], True: []}
+        self._whole_at: dict[str, int] = {}
+
+    def is_whole_due(self, name: str, step: int) -> bool:
+        """Whether a large array that is reduced outside of steps is to be kept whole: the first of a name, and one each
+        interval, at whatever step it is told, as ragged batches come at odd ones.
+        """
+        last = self._whole_at.get(name)
+        if last is None and len(self._whole_at) == _MOST_NAMES:
+            return False
+        if last is not None and step != last and step < last + self.told.every:
+            return False
+        self._whole_at[name] = step
+        return True
 
     def is_due(self, step: int) -> bool:
         """Whether this one records large arrays, if it is sampled at all."""

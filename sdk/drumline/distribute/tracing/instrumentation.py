@@ -18,7 +18,7 @@ from jax import lax
 
 from drumline.distribute.combine.primitives import quotient_p
 from drumline.distribute.observe import MAX_FREQUENT_ELEMENTS, MAX_LISTED_ELEMENTS, SummaryOnDevice
-from drumline.distribute.observe.summaries import bucket_width
+from drumline.distribute.observe.summaries import bucket_width, is_brought_whole
 from drumline.distribute.tracing import jaxprs
 from drumline.distribute.tracing.reduction_names import all_reduce_name, variables_of
 from drumline.distribute.tracing.step import TracedStep
@@ -48,18 +48,21 @@ _Seen = tuple[InstrumentedCollective, Any, Any]
 
 
 def instrument(
-    traced: TracedStep, num_replicas: int, *, with_large: bool
+    traced: TracedStep, num_replicas: int, *, with_large: bool, brings_whole: bool = True
 ) -> tuple[TracedStep, list[InstrumentedCollective]]:
     """The step with operand and result of each all-reduce as further outputs: all operands first, then all results.
 
-    Arrays of more than 32 elements are taken only ``with_large``; those of more than 1024 the step itself summarizes.
+    Arrays of more than 32 elements are taken only ``with_large``. Of those with more than 1024 some are brought to the
+    host whole (``brings_whole``), and the others the step itself summarizes.
     """
     instrumented: list[InstrumentedCollective] = []
     names = variables_of(traced, is_instrumented)
 
     def body(*inputs: Any) -> list[Any]:
         seen: list[_Seen] = []
-        results = _Interpreter(num_replicas, with_large, names).evaluate(traced.jaxpr.jaxpr, (), inputs, seen)
+        results = _Interpreter(num_replicas, names, with_large=with_large, brings_whole=brings_whole).evaluate(
+            traced.jaxpr.jaxpr, (), inputs, seen
+        )
         instrumented[:] = [one for one, _, _ in seen]
         operands, reduced = [operand for _, operand, _ in seen], [result for _, _, result in seen]
         # Variables stay last: an executor tells them from outputs by position.
@@ -82,10 +85,13 @@ def instrument(
 class _Interpreter:
     """Evaluates a jaxpr on tracers and notes its all-reduces."""
 
-    def __init__(self, num_replicas: int, with_large: bool, names: Mapping[Any, str]) -> None:
+    def __init__(
+        self, num_replicas: int, names: Mapping[Any, str], *, with_large: bool, brings_whole: bool = False
+    ) -> None:
         self._num_replicas = num_replicas
-        self._with_large = with_large
         self._names = names
+        self._with_large = with_large
+        self._brings_whole = brings_whole
 
     def evaluate(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Any], seen: list[_Seen]) -> list[Any]:
         """Outputs of the jaxpr; what its all-reduces took in and gave out is added to ``seen``."""
@@ -115,7 +121,7 @@ class _Interpreter:
 
     def _scan(self, params: dict[str, Any], operands: list[Any], seen: list[_Seen]) -> list[Any]:
         body, consts = jaxprs.open_with_consts(params["jaxpr"])
-        small_only = _Interpreter(self._num_replicas, with_large=False, names={})
+        small_only = _Interpreter(self._num_replicas, {}, with_large=False)
         fixed, carried = jaxprs.scan_counts(params)
         constants, carry, xs = operands[:fixed], operands[fixed : fixed + carried], operands[fixed + carried :]
         inner_collectives: list[InstrumentedCollective] = []
@@ -137,7 +143,7 @@ class _Interpreter:
         for operand, result, out in zip(operands, results, eqn.outvars, strict=True):
             if np.size(operand) > MAX_FREQUENT_ELEMENTS and not self._with_large:
                 continue
-            is_summary = np.size(operand) > MAX_LISTED_ELEMENTS
+            is_summary = np.size(operand) > MAX_LISTED_ELEMENTS and not self._is_whole(out.aval)
             means = is_mean(jaxpr, position, out, self._num_replicas)
             if means and eqn.params.get("op") != "MEAN":
                 result = result / self._num_replicas
@@ -148,6 +154,10 @@ class _Interpreter:
             if is_summary:
                 operand, result = summary_words(operand, result), summary_words(result)
             seen.append((one, operand, result))
+
+    def _is_whole(self, kind: Any) -> bool:
+        nbytes = kind.size * kind.dtype.itemsize
+        return self._brings_whole and is_brought_whole(nbytes, self._num_replicas)
 
 
 def is_mean(jaxpr: Any, position: int, out: Any, num_replicas: int) -> bool:
