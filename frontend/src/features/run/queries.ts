@@ -253,6 +253,22 @@ export function reductionQuery(id: string, reduction: string) {
   });
 }
 
+/** Every element of its inputs and then of its result; only for who asks, as there may be half a megabyte. */
+export function reductionElementsQuery(id: string, reduction: string) {
+  return queryOptions({
+    queryKey: [...runKeys.reduction(id, reduction), "elements"] as const,
+    queryFn: ({ signal }): Promise<ArrayBuffer> =>
+      body(
+        api.GET("/api/v1/runs/{run_id}/reductions/{reduction_id}/values", {
+          params: { path: { run_id: id, reduction_id: reduction } },
+          parseAs: "arrayBuffer",
+          signal,
+        }),
+      ),
+    staleTime: Number.POSITIVE_INFINITY,
+  });
+}
+
 /** How much of each kind of telemetry is lost. */
 export function gapsQuery(id: string) {
   return queryOptions({

@@ -160,8 +160,25 @@ function explainNotKept(reduction: Reduction): Recomputed {
   );
   return {
     kind: "not_kept",
-    sentence: `Arrays of up to ${Math.max(...sizes).toLocaleString("en")} elements: only their statistics were kept, so the result cannot be worked out again here.`,
+    sentence: `Arrays of up to ${Math.max(...sizes).toLocaleString("en")} elements: ${whatIsKept(reduction)}`,
   };
+}
+
+/** As the SDK says it. */
+const WHY_NOT_WHOLE: Record<NonNullable<Reduction["not_whole"]>, string> = {
+  array_bytes: "an array has more than 64 KiB",
+  all_bytes: "all arrays together have more than 576 KiB",
+  type: "elements of this type are not kept bit for bit",
+  several_steps: "run_steps summarizes large arrays on their devices",
+  between: "outside of steps they are kept only as often as large arrays of steps are recorded",
+  run_bytes: "the attempt has kept 64 MiB of them",
+};
+
+function whatIsKept({ whole_bytes, not_whole }: Reduction): string {
+  if (whole_bytes != null)
+    return "every one is kept, and the result is worked out again from them on request.";
+  if (not_whole) return `inputs not kept whole because ${WHY_NOT_WHOLE[not_whole]}.`;
+  return "only their statistics were kept, so the result cannot be worked out again here.";
 }
 
 function shapesDiffer(tensors: readonly Tensor[]): Recomputed {

@@ -39,6 +39,9 @@ describe("numbers that are none", () => {
     expect(verdict.textContent).toBe("⚠ follows from the values shown, of which 2 are not finite");
     expect(verdict.className).not.toContain("text-ok");
     expect(document.body.textContent).not.toContain("✓");
+    expect(screen.getByTestId("not-finite").textContent).toBe(
+      "1 of the elements put in and 1 of the result are NaN or infinite.",
+    );
   });
 
   it("get no tick where the result does not follow", () => {
@@ -132,5 +135,23 @@ describe("a large array of a step", () => {
       "r1 norm 9: 5.3 deviations highr1 cosine -0.8: low, most others agree",
     );
     expect(screen.getByTestId("sampling").textContent).toBe("Recorded every 500 calls, 0.4 % of the time.");
+  });
+});
+
+describe("large arrays", () => {
+  const large = array(null, { shape: [16_385] });
+  const shown = (some: Partial<Parameters<typeof reduction>[0]>) => {
+    show(reduction({ inputs: [large, large], output: large, ...some }));
+    return screen.getByTestId("reduction-result").textContent;
+  };
+
+  it("say why not every element of them is kept", () => {
+    expect(shown({ not_whole: "array_bytes" })).toContain(
+      "16,385 elements: inputs not kept whole because an array has more than 64 KiB.",
+    );
+  });
+
+  it("say that every element is kept apart from the page", () => {
+    expect(shown({ whole_bytes: 24_000 })).toContain("every one is kept");
   });
 });

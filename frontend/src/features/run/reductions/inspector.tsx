@@ -12,6 +12,7 @@ import { ReduceColumn } from "./reduce-column";
 import { ReplicaRows } from "./replica-rows";
 import { ResultColumn } from "./result-column";
 import { axisLabel, viewOf } from "./view-model";
+import { WholeReplay } from "./whole-replay";
 
 /** Up to so many replicas have a row each. */
 const MOST_ROWS = 32;
@@ -58,7 +59,7 @@ export function Inspector({ runId, name, step, attempt, nth, onNth }: InspectorP
   return (
     <div>
       {here.length > 1 && <Several chosen={Math.min(nth, here.length)} onChoose={onNth} reductions={here} />}
-      <ThreeColumns reduction={whole.data} />
+      <ThreeColumns reduction={whole.data} runId={runId} />
     </div>
   );
 }
@@ -101,7 +102,7 @@ interface SeveralProps {
   onChoose: (nth: number) => void;
 }
 
-function ThreeColumns({ reduction }: { reduction: Reduction }) {
+function ThreeColumns({ reduction, runId }: { reduction: Reduction; runId: string }) {
   const view = useMemo(() => viewOf(reduction), [reduction]);
   const many = view.inputs.length > MOST_ROWS;
   return (
@@ -130,7 +131,11 @@ function ThreeColumns({ reduction }: { reduction: Reduction }) {
           {many ? <ManyReplicas view={view} /> : <ReplicaRows view={view} />}
         </div>
         <ReduceColumn view={view} />
-        <ResultColumn view={view} />
+        <ResultColumn view={view}>
+          {view.recomputed.kind === "not_kept" && reduction.whole_bytes != null && (
+            <WholeReplay key={reduction.id} reduction={reduction} runId={runId} />
+          )}
+        </ResultColumn>
       </div>
     </section>
   );

@@ -6,7 +6,8 @@ export function numpySnippet(reduction: Reduction): string {
   const inputs = reduction.inputs.map(tensorOf);
   const title = `# ${oneLine(reduction.name)}, step ${reduction.step}: ${reduction.op.toUpperCase()} over ${reduction.replicas} replicas, axis=${axisText(reduction)}`;
   if (inputs.some((input) => input === null)) {
-    return `${title}\n# The values were not kept: arrays of more than 1024 elements are recorded as statistics only.\n`;
+    const kept = reduction.whole_bytes == null ? "The values were not kept" : "Download the values";
+    return `${title}\n# ${kept}: of arrays of more than 1024 elements only statistics are shown.\n`;
   }
   const arrays = inputs.map(
     (input, i) => `    ${arrayText(input as Tensor, reduction.inputs[i]?.dtype ?? "float64")},`,

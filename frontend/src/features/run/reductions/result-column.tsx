@@ -1,3 +1,5 @@
+import type { ReactNode } from "react";
+import type { Reduction } from "@/api/schema";
 import { HeatStrip } from "@/components/charts/heat-strip";
 import { type Fact, Facts } from "@/components/ui/facts";
 import { classNames } from "@/lib/class-names";
@@ -10,8 +12,14 @@ import { type ReductionView, stripOfArray } from "./view-model";
 
 const MOST_LISTED = 64;
 
+interface ResultColumnProps {
+  view: ReductionView;
+  /** How the result is replayed where its inputs' elements are not on the page. */
+  children?: ReactNode;
+}
+
 /** What came out, whether it follows from what is shown, and who stands apart. */
-export function ResultColumn({ view }: { view: ReductionView }) {
+export function ResultColumn({ view, children }: ResultColumnProps) {
   const { reduction, result, scalar, heat } = view;
   const strip = scalar === null ? stripOfArray(reduction.output) : null;
   return (
@@ -46,27 +54,37 @@ export function ResultColumn({ view }: { view: ReductionView }) {
         </>
       )}
       <Verdict view={view} />
-      <ReplayLine replay={view.replay} />
+      {view.replay && <ReplayLine replay={view.replay} />}
+      {children}
       <div className="mt-4 text-xs">
         <Facts facts={factsOf(view)} />
       </div>
+      <NotFinite reduction={reduction} />
       <Outliers reduction={reduction} />
       <SamplingLine sampling={reduction.sampling} />
     </div>
   );
 }
 
-/** Whether adding the shown values again, in their type, gives the result bit for bit. */
-function ReplayLine({ replay }: { replay: Replay | null }) {
-  if (!replay || replay.outcome === "differs") return null;
-  const { outcome, ulps, bound } = replay;
+/** Whether adding the values again, in their type, gives the result bit for bit; a verdict may say the difference. */
+export function ReplayLine({ replay, saysDifference }: { replay: Replay; saysDifference?: boolean }) {
+  if (replay.outcome === "differs" && !saysDifference) return null;
   return (
-    <p className="mt-1 text-2xs text-muted" data-testid="replay">
-      {outcome === "bit for bit"
-        ? "replayed: bit for bit, added in the order of the replicas"
-        : `replayed: within ${formatNumber(ulps, 3)} ulp (bound ${formatNumber(bound, 3)}), because XLA chooses the order of the sum`}
+    <p
+      className={classNames("mt-1 text-2xs", replay.outcome === "differs" ? "text-bad" : "text-muted")}
+      data-testid="replay"
+    >
+      {replayText(replay)}
     </p>
   );
+}
+
+function replayText({ outcome, ulps, bound }: Replay): string {
+  if (outcome === "bit for bit") return "replayed: bit for bit, added in the order of the replicas";
+  const within = `${formatNumber(ulps, 3)} ulp (bound ${formatNumber(bound, 3)})`;
+  return outcome === "differs"
+    ? `replayed: differs by ${within}: it does not follow from the inputs`
+    : `replayed: within ${within}, because XLA chooses the order of the sum`;
 }
 
 /** The shown values, worked out again, against the recorded result. */
@@ -96,7 +114,21 @@ function Verdict({ view }: { view: ReductionView }) {
   );
 }
 
-function factsOf({ reduction, spread, scalar, notFinite }: ReductionView): Fact[] {
+/** How many elements are NaN or infinite, of what went in and of what came out. */
+function NotFinite({ reduction: { inputs, output } }: { reduction: Reduction }) {
+  const [put, came] = [inputs, [output]].map((arrays) =>
+    arrays.reduce((sum, { nan_count, inf_count }) => sum + (nan_count ?? 0) + (inf_count ?? 0), 0),
+  );
+  if (!put && !came) return null;
+  return (
+    <p className="mt-3 text-bad text-xs" data-testid="not-finite">
+      {formatInteger(put)} of the elements put in and {formatInteger(came)} of the result{" "}
+      {(put ?? 0) + (came ?? 0) === 1 ? "is" : "are"} NaN or infinite.
+    </p>
+  );
+}
+
+function factsOf({ reduction, spread, scalar }: ReductionView): Fact[] {
   const { output } = reduction;
   const facts: Fact[] = [["Type", <code key="type">{output.dtype}</code>]];
   if (scalar !== null && spread) {
@@ -110,12 +142,5 @@ function factsOf({ reduction, spread, scalar, notFinite }: ReductionView): Fact[
       ["Norm", formatNumber(fromWire(output.norm))],
     );
   }
-  if (notFinite > 0)
-    facts.push([
-      "Not finite",
-      <span className="text-bad" key="not-finite">
-        {formatInteger(notFinite)} in
-      </span>,
-    ]);
   return facts;
 }
