@@ -120,5 +120,5 @@ def test_the_form_goes_on_from_a_checkpoint_of_the_list(deployment: Deployment, 
     with signed_in(browser, deployment) as page:
         open_settled(page, f"{deployment.url}/runs/{resumed.id}/attempts")
         page.get_by_role("link", name="Go on from here").first.click()
-        page.get_by_text("Limits, retries, checkpoints, labels").click()
+        page.get_by_text("Limits, retries, checkpoints, recording, labels").click()
         expect(page.get_by_label("Resume from")).to_have_value(newest.id, timeout=TIMEOUT_MS)

@@ -128,6 +128,8 @@ describe("edit and run", () => {
         ...draft,
         executor: "mpmd",
         checkpointEvery: "",
+        reductionsEvery: "2",
+        largeReductionsEvery: "500",
         runLimit: "60",
         userRetries: "0",
         spread: "one_host",
@@ -141,6 +143,7 @@ describe("edit and run", () => {
       job: {
         ...unedited?.job,
         strategy: { ...MIRRORED, executor: "mpmd" },
+        record: { reductions_every: 2, large_reductions_every: 500, on_divergence: "warn" },
         checkpoint: { every_steps: null, keep: 5, keep_every_steps: 1000 },
       },
       parameters: { ...ASKED.parameters, note: "new" },
@@ -163,7 +166,6 @@ describe("edit and run", () => {
     expect(keptOf(draftOfRun(runOf(MIRRORED), PROGRAM))).toEqual([
       "strategy.cross_device_ops=hierarchical",
       "strategy.collectives=jax",
-      "record.reductions_every=5",
       "checkpoint.keep=5",
       "checkpoint.keep_every_steps=1000",
       "limits.rendezvous_s=40",

@@ -49,6 +49,8 @@ export function draftOfVersion(version: JobVersion, program: ClonedProgram): Dra
       deviceOrder: strategy.device_order,
     }),
     checkpointEvery: numberText(checkpoint.every_steps),
+    reductionsEvery: String(record.reductions_every),
+    largeReductionsEvery: numberText(record.large_reductions_every),
     origin: { strategy, record, checkpoint },
   };
 }

@@ -63,6 +63,8 @@ export interface Draft {
   /** Id of a checkpoint, or of a run. */
   resumeFrom: string;
   checkpointEvery: string;
+  reductionsEvery: string;
+  largeReductionsEvery: string;
   origin: Origin;
 }
 
@@ -97,6 +99,8 @@ export const EMPTY_DRAFT: Draft = {
   labels: "",
   resumeFrom: "",
   checkpointEvery: "",
+  reductionsEvery: "10",
+  largeReductionsEvery: "",
   origin: {},
 };
 

@@ -36,6 +36,18 @@ const FIELDS: readonly { key: keyof Draft & OptionKey; field: string; label: str
     label: "Save every, steps",
     hint: "empty: each run.checkpoint saves",
   },
+  {
+    key: "reductionsEvery",
+    field: "job.record.reductions_every",
+    label: "Record reductions every, calls",
+    hint: "of strategy.run; 1 records each",
+  },
+  {
+    key: "largeReductionsEvery",
+    field: "job.record.large_reductions_every",
+    label: "Large reductions every, calls",
+    hint: "over 32 elements; empty: as often as costs at most 1 %",
+  },
   { key: "labels", field: "labels", label: "Labels", hint: 'team=vision note="two words"' },
   {
     key: "resumeFrom",
@@ -54,6 +66,8 @@ type OptionKey =
   | "userRetries"
   | "priority"
   | "checkpointEvery"
+  | "reductionsEvery"
+  | "largeReductionsEvery"
   | "labels"
   | "resumeFrom";
 
@@ -66,7 +80,7 @@ export function OptionFields({ draft, errorOf, change }: OptionFieldsProps) {
     <details className="group" open={broken || undefined}>
       <summary className="section-rule list-none items-center rounded-control font-strong [&::-webkit-details-marker]:hidden">
         <Chevron />
-        Limits, retries, checkpoints, labels
+        Limits, retries, checkpoints, recording, labels
       </summary>
       <div className="grid grid-cols-2 gap-x-4 gap-y-3 pt-3">
         {FIELDS.map(({ key, field, label, hint }) => (

@@ -37,6 +37,27 @@ describe("the request of the Submit form", () => {
     expect(request?.parameters).toEqual({ path: "1", epochs: 5, rate: 0.001, layers: [8, 8] });
   });
 
+  it("says how often reductions are recorded where that is not as usual", () => {
+    const recordOf = (some: Partial<typeof draft>) =>
+      buildRequest({ ...draft, ...some }, BUNDLE, ENTRYPOINT).request?.job.record;
+
+    expect(recordOf({})).toBeUndefined();
+    expect(recordOf({ largeReductionsEvery: "200" })).toEqual({
+      reductions_every: 10,
+      large_reductions_every: 200,
+    });
+    const origin = {
+      record: { reductions_every: 5, large_reductions_every: 50, on_divergence: "stop" },
+    } as const;
+    expect(recordOf({ origin, reductionsEvery: "5" })).toEqual({
+      ...origin.record,
+      large_reductions_every: null,
+    });
+    expect(buildRequest({ ...draft, largeReductionsEvery: "0" }, BUNDLE, ENTRYPOINT).errors).toEqual({
+      "job.record.large_reductions_every": "must be a number of at least 1",
+    });
+  });
+
   it("names every field that is wrong at once", () => {
     const { errors } = buildRequest(
       { ...draft, replicas: "0", grace: "soon", labels: "team", parameters: { epochs: "1.5", layers: "[" } },

@@ -11,7 +11,7 @@ import type {
   Retries,
   TpuSpec,
 } from "@/api/schema";
-import { type Draft, jobNameOf } from "./draft";
+import { type Draft, EMPTY_DRAFT, jobNameOf } from "./draft";
 import { parseLabels } from "./labels";
 
 /** A RunSubmit in which whatever has a default may be left out; the generated type demands the defaults too. */
@@ -20,7 +20,7 @@ export interface Submission {
     name: string;
     program: { bundle: string; entrypoint: string };
     strategy: Strategy;
-    record?: RecordSpec;
+    record?: Partial<RecordSpec>;
     checkpoint: Partial<CheckpointSpec>;
   };
   parameters: Record<string, JsonValue>;
@@ -79,7 +79,7 @@ export function buildRequest(draft: Draft, bundle: string, entrypoint: ProgramEn
       name: draft.jobName.trim() || draft.keptProgram?.job || jobNameOf(draft.filename),
       program: { bundle, entrypoint: entrypoint.entrypoint },
       strategy: buildStrategy(draft),
-      ...(origin.record && { record: origin.record }),
+      ...buildRecord(draft, whole),
       checkpoint: {
         ...origin.checkpoint,
         every_steps: draft.checkpointEvery.trim()
@@ -108,6 +108,22 @@ export function buildRequest(draft: Draft, bundle: string, entrypoint: ProgramEn
     resume_from: draft.resumeFrom.trim() || null,
   };
   return Object.keys(errors).length > 0 ? { request: null, errors } : { request, errors: null };
+}
+
+/** Nothing where the form says what is so anyway. */
+function buildRecord(
+  { origin: { record }, reductionsEvery, largeReductionsEvery }: Draft,
+  whole: (field: string, text: string, least: number) => number,
+): { record?: Partial<RecordSpec> } {
+  const every = whole("job.record.reductions_every", reductionsEvery, 1);
+  const large = largeReductionsEvery.trim()
+    ? whole("job.record.large_reductions_every", largeReductionsEvery, 1)
+    : null;
+  if (!record && every === Number(EMPTY_DRAFT.reductionsEvery) && large === null) return {};
+  const isLargeTold = large !== null || record?.large_reductions_every != null;
+  return {
+    record: { ...record, reductions_every: every, ...(isLargeTold && { large_reductions_every: large }) },
+  };
 }
 
 /** A typed text as the value that the parameter's type asks for; throws with what was expected. */

@@ -46,6 +46,7 @@ print(run.wait().result)`,
       strategy: "tpu",
       spread: "one_host",
       computationShape: "1x1x1x2",
+      reductionsEvery: "5",
       origin: {
         record: { reductions_every: 5, on_divergence: "warn" },
         checkpoint: { keep: 4 },
