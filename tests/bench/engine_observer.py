@@ -25,7 +25,7 @@ from drumline.distribute.observe import (
     StepRecord,
     VariableRecord,
 )
-from drumline.distribute.observe.non_finite import WatchedResult, WatchedStep
+from drumline.distribute.observe.non_finite import WatchedCall
 from drumline_worker.runner.channel import Channel, Ticker
 from drumline_worker.runner.observer import RunObserver
 from drumline_worker.runner.runner_telemetry import Telemetry
@@ -150,7 +150,7 @@ class Told:
 class _Looking(Told):
     """One that wants to know of NaN and infinities."""
 
-    def watched(self, one: WatchedStep | WatchedResult) -> None:
+    def watched(self, one: WatchedCall) -> None:
         """Nothing."""
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +13,7 @@ import pytest
 
 import drumline.distribute as dist
 from drumline.distribute import observe
-from drumline.distribute.observe.non_finite import NonFiniteReplica, NonFiniteWatch, WatchedResult, WatchedStep
+from drumline.distribute.observe.non_finite import NonFiniteReplica, NonFiniteWatch, WatchedCall, WatchedExchange
 
 ODD_STEP, ODD_REPLICA = 7, 3
 
@@ -36,7 +38,7 @@ class Watcher:
     def reduction(self, record: observe.ReductionRecord) -> None:
         self.reductions.append(record)
 
-    def watched(self, one: WatchedStep | WatchedResult) -> None:
+    def watched(self, one: WatchedCall) -> None:
         self.watch.add(one)
 
 
@@ -69,9 +71,20 @@ class Model:
             self.strategy.run(self.step, args=(self.rows, jnp.int32(number)))
 
 
-@pytest.mark.parametrize("executor", ["spmd", "pmap"])
-def test_a_nan_is_found_at_its_step_with_its_variable_and_replica(executor: Literal["spmd", "pmap"]) -> None:
-    strategy = dist.MirroredStrategy(jax.devices()[:4], executor=executor)
+Executor = Literal["spmd", "pmap", "mpmd"]
+
+
+@pytest.mark.parametrize(
+    "strategy_of",
+    [
+        *(partial(dist.MirroredStrategy, executor=executor) for executor in get_args(Executor)),
+        partial(dist.CentralStorageStrategy, executor="mpmd"),
+    ],
+)
+def test_a_nan_is_found_at_its_step_with_its_variable_and_replica(
+    strategy_of: Callable[[list[jax.Device]], dist.Strategy],
+) -> None:
+    strategy = strategy_of(jax.devices()[:4])
     model, watcher = Model(strategy), Watcher()
     strategy.observe(watcher, reductions_every=5)
     model.run(12)
@@ -89,7 +102,9 @@ def test_a_nan_is_found_at_its_step_with_its_variable_and_replica(executor: Lite
     assert {record.name for record in watcher.reductions} == {"weights", "bias"}
 
 
-def test_a_sum_of_finite_numbers_that_is_too_large_names_no_replica(four: dist.MirroredStrategy) -> None:
+@pytest.mark.parametrize("executor", ["spmd", "mpmd"])
+def test_a_sum_of_finite_numbers_that_is_too_large_names_no_replica(executor: Executor) -> None:
+    four = dist.MirroredStrategy(jax.devices()[:4], executor=executor)
     with four.scope():
         total = dist.Variable(np.zeros(8, np.float32), aggregation="sum", name="total")
 
@@ -140,3 +155,38 @@ def test_values_that_are_not_proven_finite_but_are_tell_nothing(four: dist.Mirro
     four.observe(watcher)
     model.run(9)
     assert watcher.watch.take() == []
+
+
+@pytest.mark.parametrize("strategy_of", [dist.MirroredStrategy, dist.CentralStorageStrategy])
+def test_a_nan_of_a_ragged_last_batch_is_found(strategy_of: Callable[[list[jax.Device]], dist.Strategy]) -> None:
+    strategy = strategy_of(jax.devices()[:4])
+    model, watcher = Model(strategy), Watcher()
+    strategy.observe(watcher, reductions_every=1_000)
+    rows = np.ones((8 * (ODD_STEP + 1) - 1, 48), np.float32)
+    dataset = dist.Dataset.from_tensor_slices(rows).batch(8)
+    for number, batch in enumerate(strategy.experimental_distribute_dataset(dataset)):
+        strategy.run(model.step, args=(batch, jnp.int32(number)))
+        if number < ODD_STEP:
+            assert watcher.watch.take() == []
+    assert strategy.last_executor == "mpmd"
+    found = watcher.watch.take()
+    assert [(one.step, one.name, one.op) for one in found] == [
+        (ODD_STEP, "weights", "mean"),
+        (ODD_STEP, "bias", "mean"),
+    ]
+    assert [one.replicas for one in found] == [(NonFiniteReplica(ODD_REPLICA, size, 0),) for size in (48 * 40, 40)]
+
+
+def test_a_lock_step_program_keeps_the_parts_of_the_first_of_a_name_only() -> None:
+    """They are as large as the gradients of all replicas."""
+    strategy = dist.MirroredStrategy(jax.devices()[:2], executor="mpmd")
+    sent: list[WatchedExchange] = []
+    watcher = Watcher()
+    watcher.watch.add = sent.append  # type: ignore[method-assign,assignment]  # nobody reads them
+    strategy.observe(watcher)
+    for number in range(5):
+        total = strategy.run(lambda n: dist.all_reduce("sum", jnp.where(n > 1, jnp.nan, n)), (jnp.float32(number),))
+        jax.block_until_ready(total.values)
+        jax.block_until_ready(sent[-1]._state[0])
+    assert [len(one._state[1]) for one in sent] == [0, 0, 1, 0, 1]  # the newest is not looked at yet
+    assert [found.step for one in sent[:4] for found in one.find()] == [2]

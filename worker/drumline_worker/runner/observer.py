@@ -18,7 +18,7 @@ from drumline.distribute.observe import (
     VariableRecord,
 )
 from drumline.distribute.observe.divergence import CopyChecksums
-from drumline.distribute.observe.non_finite import WatchedResult, WatchedStep
+from drumline.distribute.observe.non_finite import WatchedCall
 from drumline_worker.host.tally import Tally
 from drumline_worker.runner.channel import Channel, Ticker
 from drumline_worker.runner.gang_checks import Arrivals, DivergenceCheck
@@ -145,7 +145,7 @@ class RunObserver:
         """Passes it on with its arrays."""
         self._telemetry.reduction(record)
 
-    def watched(self, one: WatchedStep | WatchedResult) -> None:
+    def watched(self, one: WatchedCall) -> None:
         """Passes it on: reading it would wait for the devices."""
         self._telemetry.watched(one)
 

@@ -27,7 +27,7 @@ from drumline.contracts.arrays import (
 from drumline.contracts.events import MAX_REDUCTION_VALUES
 from drumline.contracts.media import MAX_MEDIA_BYTES, MAX_MEDIA_NAMES, MAX_MEDIA_VALUES
 from drumline.distribute.observe import MAX_LISTED_ELEMENTS, ArraySummary, ReductionRecord, SummaryOnDevice
-from drumline.distribute.observe.non_finite import NonFinite, NonFiniteWatch, WatchedResult, WatchedStep
+from drumline.distribute.observe.non_finite import NonFinite, NonFiniteWatch, WatchedCall
 from drumline.distribute.observe.summaries import summarize_reduction
 from drumline.errors import MediaError
 from drumline.local.media import Taken
@@ -231,7 +231,7 @@ class NonFiniteReports:
         self._watch = NonFiniteWatch()
         self._told: set[str] = set()
 
-    def add(self, one: WatchedStep | WatchedResult) -> None:
+    def add(self, one: WatchedCall) -> None:
         """A call was sent, or something reduced outside of it; costs the program next to nothing."""
         self._watch.add(one)
 

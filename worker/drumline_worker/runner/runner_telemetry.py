@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from drumline.distribute.observe import ReductionRecord, StepRecord
-from drumline.distribute.observe.non_finite import NonFinite, WatchedResult, WatchedStep
+from drumline.distribute.observe.non_finite import NonFinite, WatchedCall
 from drumline.local.media import Taken
 from drumline.media import SummaryValue
 from drumline_worker.host.tally import Tally
@@ -166,7 +166,7 @@ class Telemetry:
             self._reduction_bytes += size
             self._wake()
 
-    def watched(self, one: WatchedStep | WatchedResult) -> None:
+    def watched(self, one: WatchedCall) -> None:
         """A call that watches for NaN and infinities was sent; it is read when something else is sent."""
         self._non_finite.add(one)
 

@@ -25,7 +25,7 @@ from drumline.distribute.observe import ProgramMemory
 from drumline.distribute.observe.observation import Observation
 from drumline.distribute.tracing import jaxprs
 from drumline.distribute.tracing.arguments import StepArguments
-from drumline.distribute.tracing.instrumentation import is_instrumented
+from drumline.distribute.tracing.instrumentation import is_instrumented, means_of
 from drumline.distribute.tracing.reduction_names import variables_of
 from drumline.distribute.tracing.step import TracedStep, unflattener
 from drumline.distribute.tracing.uniformity import mark_uniform
@@ -59,7 +59,8 @@ class MpmdStep:
         assert ops is not None
         assert observation is not None
         traces, group = self._traces, self._group
-        self._rendezvous = Rendezvous(group.devices, ops, observation, variables_of(traces[0], is_instrumented))
+        names, means = variables_of(traces[0], is_instrumented), means_of(traces[0], len(traces))
+        self._rendezvous = Rendezvous(group.devices, ops, observation, names, means)
         distinct = {id(traced): without_plain_refs(traced.jaxpr.jaxpr) for traced in traces}
         # Sums of one level go in one exchange only if all replicas come to the same ones.
         by_level = len({tuple(collective_levels(jaxpr)) for jaxpr in distinct.values()}) == 1

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +20,10 @@ from drumline.distribute.combine.primitives import (
 from drumline.distribute.errors import CollectiveError, CollectiveShapeError
 from drumline.distribute.executors.host_collectives import run_collective
 from drumline.distribute.observe import MAX_FREQUENT_ELEMENTS
+from drumline.distribute.observe.non_finite import ExchangeWatch, Reduced, Watched
 from drumline.distribute.observe.observation import Observation
 from drumline.distribute.tracing import jaxprs
-from drumline.distribute.tracing.instrumentation import SUMS
+from drumline.distribute.tracing.instrumentation import SUMS, is_instrumented
 from drumline.distribute.tracing.reduction_names import all_reduce_name
 
 #: Collectives over arrays of different shapes.
@@ -49,12 +50,20 @@ class Rendezvous:
     """Does the collectives of one strategy's lock-step programs."""
 
     def __init__(
-        self, devices: Sequence[jax.Device], ops: CrossDeviceOps, observation: Observation, names: Mapping[Any, str]
+        self,
+        devices: Sequence[jax.Device],
+        ops: CrossDeviceOps,
+        observation: Observation,
+        names: Mapping[Any, str],
+        means: Set[Any],
     ) -> None:
+        """``names`` and ``means``: of what the all-reduces put out, the variables' names, and which become means."""
         self._devices = devices
         self._ops = ops
         self._observation = observation
         self._names = names
+        self._means = means
+        self._watch = ExchangeWatch()
 
     def exchange(self, requests: list[Request]) -> list[list[Any]]:
         """Each replica's results, from one request per replica; CollectiveError where these are not the same."""
@@ -82,17 +91,39 @@ class Rendezvous:
         for column, eqn in zip(columns, first.eqns, strict=True):
             _check_alike(column, eqn)
         results = run_collective(first.name, first.eqn.params, columns, self._ops, self._devices)
-        if first.name in SUMS and self._observation.wants_in_step:
-            for at, (column, result, eqn) in enumerate(zip(columns, results, first.eqns, strict=True)):
-                out = eqn.outvars[sum(before is eqn for before in first.eqns[:at])]
-                self._report(column, result[0], eqn, self._names.get(out))
+        observation = self._observation
+        if first.name in SUMS and (observation.wants_in_step or observation.watcher is not None):
+            reduced = [
+                self._describe(first, at, column, result[0])
+                for at, (column, result) in enumerate(zip(columns, results, strict=True))
+                if is_instrumented(first.eqns[at])
+            ]
+            self._report(reduced)
+            self._look(reduced)
         return [[column[r] for column in results] for r in range(len(requests))]
 
-    def _report(self, operands: list[Any], result: Any, eqn: Any, variable: str | None) -> None:
-        if jnp.size(operands[0]) > MAX_FREQUENT_ELEMENTS and not self._observation.wants_large:
+    def _describe(self, first: Request, at: int, operands: list[Any], result: Any) -> Reduced:
+        eqn = first.eqns[at]
+        out = eqn.outvars[sum(before is eqn for before in first.eqns[:at])]
+        is_mean = eqn.params.get("op") == "MEAN" or out in self._means
+        if out in self._means and self._observation.wants_in_step:  # which the program itself divides afterwards
+            result = result / len(operands)
+        name = self._names.get(out) or all_reduce_name(eqn)
+        return Reduced(Watched(name, "mean" if is_mean else "sum", jnp.shape(result)), operands, result)
+
+    def _report(self, reduced: Sequence[Reduced]) -> None:
+        if not self._observation.wants_in_step:
             return
-        op: Literal["sum", "mean"] = "mean" if eqn.params.get("op") == "MEAN" else "sum"
-        self._observation.report_in_step(variable or all_reduce_name(eqn), op, operands, result)
+        for one in reduced:
+            if jnp.size(one.result) > MAX_FREQUENT_ELEMENTS and not self._observation.wants_large:
+                continue
+            self._observation.report_in_step(one.what.name, one.what.op, one.parts, one.result)
+
+    def _look(self, reduced: Sequence[Reduced]) -> None:
+        watcher = self._observation.watcher
+        of_floats = [one for one in reduced if jnp.issubdtype(one.result.dtype, jnp.floating)]
+        if watcher is not None and of_floats:
+            watcher.watched(self._watch.look(self._observation.next_step.start, of_floats))
 
 
 def _check_alike(operands: list[Any], eqn: Any) -> None:

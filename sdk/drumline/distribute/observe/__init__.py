@@ -21,7 +21,7 @@ from drumline.distribute.observe.summaries import summarize as summarize
 if TYPE_CHECKING:
     from drumline.distribute.input.explain import InputExplanation
     from drumline.distribute.observe.divergence import CopyChecksums
-    from drumline.distribute.observe.non_finite import WatchedResult, WatchedStep
+    from drumline.distribute.observe.non_finite import WatchedCall
 
 #: Values all-reduced inside a step are looked at in every sampled step up to this many elements (losses, counts), and
 #: larger ones (gradients) more seldom: looking at those of eight replicas takes as long as a few steps.
@@ -326,7 +326,7 @@ class NonFiniteObserver(Protocol):
     Small reductions outside of steps are told at every call as well, of which other records are samples.
     """
 
-    def watched(self, one: WatchedStep | WatchedResult) -> None:
+    def watched(self, one: WatchedCall) -> None:
         """It was sent; reading what it found waits for it, so let another thread do that."""
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 COUNTS = 3
@@ -116,14 +118,82 @@ class WatchedResult:
         count = result.size - int(np.isfinite(result).sum())
         if count:
             parts = getattr(self.value, "values", None) or (self.value,) * len(self.replicas)
-            yield NonFinite(self.step, self.name, self.op, result.shape, tuple(self._look(parts)), count)
+            odd = tuple(_look_at(zip(self.replicas, parts, strict=True)))
+            yield NonFinite(self.step, self.name, self.op, result.shape, odd, count)
 
-    def _look(self, parts: Sequence[Any]) -> Iterator[NonFiniteReplica]:
-        for replica, part in zip(self.replicas, parts, strict=True):
-            own = np.asarray(part)
-            nan, inf = int(np.isnan(own).sum()), int(np.isinf(own).sum())
-            if nan or inf:
-                yield NonFiniteReplica(replica, nan, inf)
+
+def _look_at(parts: Iterable[tuple[int, Any]]) -> Iterator[NonFiniteReplica]:
+    for replica, part in parts:
+        own = np.asarray(part)
+        nan, inf = int(np.isnan(own).sum()), int(np.isinf(own).sum())
+        if nan or inf:
+            yield NonFiniteReplica(replica, nan, inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """A sum that the host did in a step: what each replica put in, and what came out."""
+
+    what: Watched
+    parts: Sequence[Any]
+    result: Any
+
+
+class WatchedExchange:
+    """Sums that the host of a lock-step program did at once, looked at on the device that they were added on."""
+
+    def __init__(self, step: int, reduced: Sequence[Reduced]) -> None:
+        self.step = step
+        #: What is finite of what, in one: two threads read and replace it.
+        self._state: tuple[Any, Sequence[Reduced]] = (_are_finite([one.result for one in reduced]), reduced)
+
+    def is_ready(self) -> bool:
+        """Whether reading it waits for nothing."""
+        finite = self._state[0]
+        return bool(finite.is_ready()) if hasattr(finite, "is_ready") else True
+
+    def find(self) -> Iterator[NonFinite]:
+        """What is not finite in it; waits for the results."""
+        for one in self.let_go(frozenset()):
+            result = np.asarray(one.result)
+            count = result.size - int(np.isfinite(result).sum())
+            parts = tuple(_look_at(enumerate(one.parts)))
+            yield NonFinite(self.step, one.what.name, one.what.op, one.what.shape, parts, count)
+
+    def let_go(self, known: Set[str]) -> Sequence[Reduced]:
+        """Keeps only what is not finite and has another name than those ``known``: arrays of replicas are large."""
+        finite, reduced = self._state
+        odd = [one for one, is_finite in zip(reduced, np.asarray(finite), strict=True) if not is_finite]
+        kept = [one for one in odd if one.what.name not in known]
+        self._state = np.zeros(len(kept), bool), kept
+        return kept
+
+
+@jax.jit
+def _are_finite(arrays: list[jax.Array]) -> jax.Array:
+    return jnp.stack([jnp.isfinite(array).all() for array in arrays])
+
+
+WatchedCall = WatchedStep | WatchedResult | WatchedExchange
+"""What an observer is given to be read."""
+
+
+class ExchangeWatch:
+    """Watches the sums of a lock-step program. Of each name the first that is not finite is kept with its parts, and of
+    others these are let go of when the next is sent and they are found to be finite.
+    """
+
+    def __init__(self) -> None:
+        self._sent: deque[WatchedExchange] = deque()
+        self._known: set[str] = set()
+
+    def look(self, step: int, reduced: Sequence[Reduced]) -> WatchedExchange:
+        """An exchange of this step was sent; for an observer."""
+        while self._sent and self._sent[0].is_ready():
+            self._known.update(one.what.name for one in self._sent.popleft().let_go(self._known))
+        one = WatchedExchange(step, reduced)
+        self._sent.append(one)
+        return one
 
 
 class NonFiniteWatch:
@@ -134,11 +204,11 @@ class NonFiniteWatch:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: deque[WatchedStep | WatchedResult] = deque()
+        self._waiting: deque[WatchedCall] = deque()
         self._looks: dict[int, tuple[tuple[Watched, ...], int]] = {}
 
-    def add(self, one: WatchedStep | WatchedResult) -> None:
-        """A call was sent, or something reduced. Only a few numbers of it are kept."""
+    def add(self, one: WatchedCall) -> None:
+        """A call was sent, or something reduced. Only a few numbers of it are kept, and parts that are not finite."""
         with self._lock:
             self._waiting.append(one)
 
@@ -156,7 +226,7 @@ class NonFiniteWatch:
         by_program: dict[tuple[int, bool], list[WatchedStep]] = {}
         found: list[NonFinite] = []
         for one in waiting:
-            if isinstance(one, WatchedResult):
+            if isinstance(one, (WatchedResult, WatchedExchange)):
                 found += one.find()
             else:
                 by_program.setdefault((id(one.watched), one.counts_on), []).append(one)

@@ -76,7 +76,7 @@ class Observation:
         #: Who wants to know when the program waits for input.
         self._awaiting: InputObserver | None = None
         #: Whoever wants to know of NaN and infinities, in every process of its own replicas.
-        self._watcher: NonFiniteObserver | None = None
+        self.watcher: NonFiniteObserver | None = None
         self.comparer: ArgumentsObserver | None = None
         self.tracer: TraceObserver | None = None
         self._every = 10
@@ -121,7 +121,7 @@ class Observation:
         self._follower = observer if isinstance(observer, ProgramObserver) else None
         self._awaiting = observer if isinstance(observer, InputObserver) else None
         can_watch = self.planner is None and not self._group.logical_axes
-        self._watcher = observer if can_watch and isinstance(observer, NonFiniteObserver) else None
+        self.watcher = observer if can_watch and isinstance(observer, NonFiniteObserver) else None
         self.comparer = observer if can_watch and isinstance(observer, ArgumentsObserver) else None
         self.wants_cost = isinstance(observer, CostObserver) and observer.wants_cost
         self.tracer = observer if isinstance(observer, TraceObserver) else None
@@ -254,26 +254,26 @@ class Observation:
     @property
     def watches(self) -> bool:
         """Whether programs are to watch their all-reduces for NaN and infinities."""
-        return self._watcher is not None
+        return self.watcher is not None
 
     def report_watched(
         self, watched: tuple[Watched, ...], numbers: Any, *, counts_on: bool, steps: range | None = None, first: int = 0
     ) -> None:
         """What a watching program put out for the step that has just been sent, or for several."""
-        if self._watcher is not None:
+        if self.watcher is not None:
             steps = self.next_step if steps is None else steps
-            self._watcher.watched(WatchedStep(steps, watched, numbers, counts_on, first))
+            self.watcher.watched(WatchedStep(steps, watched, numbers, counts_on, first))
 
     def watch_result(self, op: ReduceOp, value: Any, result: Any, name: str | None) -> None:
         """A reduction outside of a step; one of many elements is looked at where it is recorded only."""
         is_small = getattr(result, "size", MAX_FREQUENT_ELEMENTS + 1) <= MAX_FREQUENT_ELEMENTS
-        if self._watcher is None or not is_small or not jnp.issubdtype(result.dtype, jnp.floating):
+        if self.watcher is None or not is_small or not jnp.issubdtype(result.dtype, jnp.floating):
             return
         steps = self._steps_of(value)
         if steps is None or isinstance(steps, int):
             step = self._step if steps is None else steps
             kind: Literal["sum", "mean"] = "sum" if op is ReduceOp.SUM else "mean"
-            self._watcher.watched(
+            self.watcher.watched(
                 WatchedResult(step, name or name_reduction(), kind, value, result, self._group.local_replicas)
             )
 

@@ -175,6 +175,18 @@ def becomes_mean(jaxpr: Any, position: int, out: Any, num_replicas: int) -> bool
     return False
 
 
+def means_of(traced: TracedStep, num_replicas: int) -> set[Any]:
+    """Of the step's all-reduces at its top level, the outputs that are sums and become means."""
+    jaxpr = traced.jaxpr.jaxpr
+    return {
+        out
+        for position, eqn in enumerate(jaxpr.eqns)
+        if is_instrumented(eqn) and eqn.params.get("op") != "MEAN"
+        for out in eqn.outvars
+        if becomes_mean(jaxpr, position, out, num_replicas)
+    }
+
+
 def has_instrumented(jaxpr: Any, *, large: bool) -> bool:
     """Tells whether a variant of this step would record arrays of more (or, not ``large``, at most) 32 elements."""
     for eqn in jaxpr.eqns:

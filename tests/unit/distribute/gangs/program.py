@@ -1,5 +1,6 @@
 """What one program of a user computes, whatever the number of processes that its eight replicas lie in."""
 
+from dataclasses import asdict
 from typing import Any
 
 import jax
@@ -8,6 +9,7 @@ import numpy as np
 
 import drumline.distribute as dist
 from drumline.distribute.errors import DistributeError
+from drumline.distribute.observe.summaries import PAIRS
 
 ROWS = np.random.default_rng(0).normal(size=(64, 5)).astype(np.float32)
 LABELS = (ROWS @ np.arange(5, dtype=np.float32) > 0).astype(np.float32)
@@ -293,6 +295,18 @@ class Seen:
         """All its inputs."""
         inputs = [dist.observe.summarize(value).values for value in record.inputs]
         self.reductions.append([record.origin, record.op, inputs, list(record.counts), record.denominator])
+
+
+def interval_of_large_arrays() -> dict[str, Any]:
+    """What this process measured of recording them, and what it was agreed to do."""
+    strategy = dist.MirroredStrategy()
+    strategy.observe(Seen(), reductions_every=3)
+    numbers = own_numbers(strategy)
+    for _ in range(3 + 2 * (PAIRS + 1)):
+        strategy.run(lambda x: dist.all_reduce("sum", jnp.zeros((40, 50)) + x), args=(numbers,))
+    told = asdict(strategy._observation.large.told)
+    strategy.observe(None)
+    return told
 
 
 def observed() -> list[Any]:

@@ -1,6 +1,7 @@
 """One strategy over one process of eight devices, two of four, four of two: the same program, the same numbers."""
 
 import itertools
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from drumline.distribute.observe.summaries import LEAST_CALLS, LEAST_S, MOST_SHARE
 from support.jax_processes import ProcessGroups, process_groups
 
 HERE = Path(__file__).parent
@@ -266,6 +268,15 @@ def test_other_names_of_the_strategy_take_the_devices_of_all(processes: ProcessG
         assert (named, before, after, total) == (8, 1, 4, 4.0)
         assert other.startswith("ClusterError: the cluster says process"), other
         assert late.endswith("has made variables or steps already; call configure first"), late
+
+
+def test_the_interval_of_large_arrays_is_the_longest_that_a_process_needs(processes: ProcessGroups) -> None:
+    told = processes.run(FOUND, "program.interval_of_large_arrays()", (4, 4))
+
+    own = [max(LEAST_CALLS, LEAST_S / one["plain_s"], one["extra_s"] / (MOST_SHARE * one["plain_s"])) for one in told]
+    assert own[0] != own[1]  # each process measured by itself
+    assert [one["every"] for one in told] == [math.ceil(max(own) / 3) * 3] * 2
+    assert all(one["is_chosen"] for one in told)
 
 
 def test_reductions_are_told_once_with_the_inputs_of_all_replicas(processes: ProcessGroups) -> None:
