@@ -21,6 +21,7 @@ _OWN = {
     "logs": ("logs", "Print a run's output."),
     "metrics": ("recorded", "Print every point of a run's metrics."),
     "media": ("recorded", "List and save what a run logged beside numbers."),
+    "reductions": ("recorded", "List a run's reductions, and say how each came to its result."),
     "stacks": ("details", "Say where each process of a run stands."),
     "usage": ("details", "Say what a run uses of its hosts and devices."),
     "ledger": ("details", "Say where the time of a run went, or of many."),

@@ -1,20 +1,22 @@
-"""What a run recorded, listed and saved: `drumline metrics`, `media` and `profiles`."""
+"""What a run recorded, listed and saved: `drumline metrics`, `media`, `profiles` and `reductions`."""
 
 import csv
 import io
 import re
 import sys
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from drumline.cli.options import connect, find_run, json_option, json_text, server_options
-from drumline.wording import table
+from drumline.wording import plain, table
 
 if TYPE_CHECKING:
     from drumline import Run
+    from drumline.contracts.api import ReductionName, ReductionSummary
     from drumline.resources.media import LoggedValue
     from drumline.resources.profiles import StepProfile
 
@@ -169,3 +171,92 @@ def _row(one: "StepProfile") -> tuple[str, ...]:
         return (*where, UNMEASURED[details.unmeasured], "-", "-", "-", file)
     spent = (details.span_ns, details.computing_ns, details.collective_ns, details.idle_ns)
     return (*where, *(f"{(each or 0) / 1e6:.3g} ms" for each in spent), file)
+
+
+_NAME_HEADINGS = ("NAME", "OP", "AXIS", "WHERE", "RECORDED", "FIRST STEP", "LAST STEP")
+_REDUCTION_HEADINGS = ("STEP", "NAME", "NTH", "OP", "AXIS", "REPLICAS", "RESULT")
+_PLACES = {"host": "outside of steps", "in_step": "in steps"}
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--name", help="Those of this name, step by step.")
+@click.option("--step", type=click.IntRange(min=0), help="Those of this step.")
+@click.option("--from", "first", type=click.IntRange(min=0), help="Those of this step and later ones.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="At most so many.")
+@click.option("--explain", is_flag=True, help="Say of each what went in, how it came to its result, and replay it.")
+@json_option
+@server_options
+def reductions(
+    *,
+    run_id: str,
+    name: str | None,
+    step: int | None,
+    first: int | None,
+    limit: int,
+    explain: bool,
+    as_json: bool,
+    url: str | None,
+) -> None:
+    """List what RUN recorded of its reductions: by name, or with --name, --step or --from one by one.
+
+    --explain needs one of these. Elements of large arrays are read from the server for it.
+    """
+    if step is not None and first is not None:
+        raise click.UsageError("--step names one step and --from where to begin: give one of them")
+    is_of_names = name is None and step is None and first is None
+    if explain and is_of_names:
+        raise click.UsageError("--explain needs --name, --step or --from; without --explain the names are listed")
+    from drumline.resources.reductions import explain as explained
+
+    with connect(url) as client:
+        found = find_run(client, run_id).reductions(name)
+        if is_of_names:
+            _tell_names(found.names(), limit, as_json=as_json)
+            return
+        listed = list(islice(found.between(step if first is None else first, step), limit + 1))
+        shown, has_more = listed[:limit], len(listed) > limit
+        if explain:
+            whole = [found.get(one.id) for one in shown]
+            click.echo(json_text(whole) if as_json else "\n\n".join(plain(explained(one)) for one in whole))
+        elif as_json:
+            click.echo(json_text(shown))
+        elif shown:
+            click.echo(table(_REDUCTION_HEADINGS, [_reduction_row(one) for one in shown]))
+    if not shown:
+        click.echo("nothing of that was recorded; `drumline reductions RUN` lists the names", err=True)
+    if has_more:
+        click.echo(_say_more(listed[limit], limit, step), err=True)
+
+
+def _tell_names(names: "tuple[ReductionName, ...]", limit: int, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json_text(names))
+    elif names:
+        click.echo(table(_NAME_HEADINGS, [_name_row(one) for one in names[:limit]]))
+        if len(names) > limit:
+            click.echo(f"and {len(names) - limit} more; --limit {len(names)} lists all", err=True)
+    else:
+        click.echo("the run recorded no reduction; --record reductions_every=N of submit says how often", err=True)
+
+
+def _name_row(one: "ReductionName") -> tuple[str, ...]:
+    steps = (str(step) for step in (one.steps[:1] + one.steps[-1:] if one.steps else ("-", "-")))
+    return (one.name, one.op, _axis(one.axis), _PLACES[one.origin], str(one.recorded), *steps)
+
+
+def _reduction_row(one: "ReductionSummary") -> tuple[str, ...]:
+    result = f"{one.result:.6g}" if one.result is not None else "x".join(map(str, one.result_shape)) or "scalar"
+    nth = f"{one.nth} of {one.of}" if one.of > 1 else ""
+    return (str(one.step), one.name, nth, one.op, _axis(one.axis), str(one.replicas), result)
+
+
+def _axis(axis: int | tuple[int, ...] | None) -> str:
+    return "-" if axis is None else str(axis) if isinstance(axis, int) else ",".join(map(str, axis))
+
+
+def _say_more(following: "ReductionSummary", limit: int, step: int | None) -> str:
+    """How to see what comes after so many."""
+    if step is not None or following.nth > 1:
+        return f"there are more than {limit}; --limit takes up to 1000, --name one name of them"
+    return f"there are more; --from {following.step} continues there"

@@ -24,7 +24,12 @@ class Reductions:
         self._attempt = {"attempt": attempt}
 
     def __iter__(self) -> Iterator[ReductionSummary]:
-        return iterate_pages(self._transport, self._path, ReductionSummary, {"name": self._name, **self._attempt})
+        return self.between(None, None)
+
+    def between(self, first: int | None, last: int | None) -> Iterator[ReductionSummary]:
+        """Those of steps `first` to `last`, both included; None leaves an end open."""
+        params = {"name": self._name, "step_from": first, "step_to": last, **self._attempt}
+        return iterate_pages(self._transport, self._path, ReductionSummary, params)
 
     def names(self) -> tuple[ReductionName, ...]:
         """Which names were recorded, and at which steps."""
@@ -35,21 +40,17 @@ class Reductions:
 
         Elements of large arrays are read from the server once `replay`, `explain` or its `whole` needs them.
         """
-        found = list(islice(self._list_at(step), max(nth, 1)))
+        found = list(islice(self.between(step, step), max(nth, 1)))
         if nth < 1 or len(found) < nth:
             raise self._describe_missing(step, nth, len(found))
         return self.get(found[nth - 1].id)
 
     def all_at(self, step: int) -> tuple[RecordedReduction, ...]:
         """All reductions recorded at `step`, in their order: a name may stand for several. RunError if none was."""
-        found = tuple(self.get(one.id) for one in self._list_at(step))
+        found = tuple(self.get(one.id) for one in self.between(step, step))
         if not found:
             raise self._describe_missing(step, 1, 0)
         return found
-
-    def _list_at(self, step: int) -> Iterator[ReductionSummary]:
-        params = {"name": self._name, "step_from": step, "step_to": step, **self._attempt}
-        return iterate_pages(self._transport, self._path, ReductionSummary, params)
 
     def get(self, reduction_id: str) -> RecordedReduction:
         """The reduction of that id. NotFoundError where the run has none."""
