@@ -5,6 +5,7 @@ import io
 import json
 import random
 import zipfile
+import zlib
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -14,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.api import PrincipalRef, TokenCreate
+from drumline.contracts.arrays import MAX_WHOLE_ARRAY_BYTES, MAX_WHOLE_BYTES
 from drumline.contracts.arrivals import MAX_ARRIVAL_POINTS
 from drumline.contracts.base import from_micros, new_id
 from drumline.contracts.events import MAX_REPLICAS_TOLD, WorkerEvent
@@ -249,6 +251,7 @@ class LargeWorld:
         reduction = partial(member.event, "reduction", op="mean", axis=0, denominator=MAX_REPLICAS_TOLD, result=point)
         many = MAX_REPLICAS_TOLD
         member.send(reduction(name="wide", step=0, inputs=[point] * many, counts=[1] * many))
+        member.send(member.event("reduction", **whole_reduction()))
         for name in range(2_000 // PAGE):
             events = [
                 reduction(name=f"{_TEXT}{name}-{number}", step=1, inputs=[point] * 8, counts=[1] * 8)
@@ -270,8 +273,9 @@ class LargeWorld:
             member.send(*rows[start : start + PAGE])
         run = self.names["told"]
         path = f"{V1}/runs/{run}/reductions"
-        found = self.client.get(path, params={"name": "wide"}).json()["items"][0]["id"]
-        self.names["reduction"] = f"{run}/reductions/{found}"
+        for name in ("wide", "whole"):
+            found = self.client.get(path, params={"name": name}).json()["items"][0]["id"]
+            self.names["reduction" if name == "wide" else name] = f"{run}/reductions/{found}"
 
     def _rows(self, member: Member, number: int, now: str) -> list[WorkerEvent]:
         """What has a row of its own in a list each."""
@@ -332,6 +336,15 @@ class LargeWorld:
             steps = [batch * columns + number // NAMES for number in range(len(names))]
             values = [number / 7 for number in range(len(names))]
             member.send(member.event("metrics", names=names, steps=steps, times=[now] * len(names), values=values))
+
+
+def whole_reduction() -> dict[str, Any]:
+    """Fields of one that keeps as many elements as it may, of noise, which is not compressed."""
+    array = {"shape": [MAX_WHOLE_ARRAY_BYTES // 4], "dtype": "float32"}
+    whole = base64.b64encode(zlib.compress(random.Random(0).randbytes(MAX_WHOLE_BYTES))).decode()
+    many = MAX_WHOLE_BYTES // MAX_WHOLE_ARRAY_BYTES - 1
+    fields = {"name": "whole", "op": "sum", "step": 0, "inputs": [array] * many, "counts": [1] * many}
+    return {**fields, "result": array, "whole": whole}
 
 
 def _noise_png() -> bytes:

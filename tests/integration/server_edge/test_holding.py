@@ -13,6 +13,7 @@ from drumline.contracts.records import RECORDS_MEDIA_TYPE, frame
 from drumline.contracts.worker_api import MAX_HOST_DEVICES
 from fuzz.world import V1, World
 from support.edge import described_paths
+from support.large_world import whole_reduction
 from support.turns import Timed, hold_limit_s, timed_world
 
 MIB = 2**20
@@ -106,7 +107,8 @@ def _events(body: Any) -> dict[str, Costly]:
     logs = [json.dumps({**log, "seq": number}).encode() for number in range(1, 5_001)]
     junk = b'{"kind":"log","seq":1,"at":0,"stream":[' + b"[]," * 79_000 + b"1]}"
     wide = {kind: [_widest(kinds[kind], fields)] for kind, fields in _WIDE.items()}
-    many = {"logs": logs, "result": [result], "metrics": [metrics] * 20, "junk": [junk], **wide}
+    whole = json.dumps({**whole_reduction(), "kind": "reduction", "seq": 1, "at": body["events"][0]["at"]}).encode()
+    many = {"logs": logs, "result": [result], "whole": [whole], "metrics": [metrics] * 20, "junk": [junk], **wide}
     return {name: Costly(frame(head, records), RECORDS_MEDIA_TYPE) for name, records in many.items()} | {
         "one text": Costly(_in(body, "events", b"[" + _fill(b"[],", 2 * MIB) + b"1]"))
     }

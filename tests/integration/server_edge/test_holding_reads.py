@@ -90,6 +90,7 @@ _COSTLIEST: Mapping[str, Costliest] = {
     "/runs/{run_id}/reductions": _of("/runs/{}/reductions", "told", ONE_PAGE),
     "/runs/{run_id}/reductions/names": _of("/runs/{}/reductions/names", "told"),
     "/runs/{run_id}/reductions/{reduction_id}": _of("/runs/{}", "reduction"),
+    "/runs/{run_id}/reductions/{reduction_id}/values": _of("/runs/{}/values", "whole"),
     "/runs/{run_id}/stacks": _of("/runs/{}/stacks", "gang"),
     "/runs/{run_id}/timeline": _of("/runs/{}/timeline", "gang", {"limit": 20, "pieces": 400}),
     "/runs:count": _own("/runs:count", {"where": _WHERE}),
