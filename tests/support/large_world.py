@@ -273,9 +273,9 @@ class LargeWorld:
             member.send(*rows[start : start + PAGE])
         run = self.names["told"]
         path = f"{V1}/runs/{run}/reductions"
-        for name in ("wide", "whole"):
-            found = self.client.get(path, params={"name": name}).json()["items"][0]["id"]
-            self.names["reduction" if name == "wide" else name] = f"{run}/reductions/{found}"
+        for recorded, known in (("wide", "reduction"), ("whole", "whole")):
+            found = self.client.get(path, params={"name": recorded}).json()["items"][0]["id"]
+            self.names[known] = f"{run}/reductions/{found}"
 
     def _rows(self, member: Member, number: int, now: str) -> list[WorkerEvent]:
         """What has a row of its own in a list each."""
