@@ -161,11 +161,9 @@ class Reduction(Base):
     """`inputs`, `counts`, `denominator`, `result` as in `events.ReductionEvent`."""
     recorded_at: Mapped[int]
     whole_bytes: Mapped[int | None]
-    """Of `whole`; NULL where it is not kept."""
     whole_total_bytes: Mapped[int | None]
-    """Of the member, up to this row; NULL in rows from before any were kept."""
-    whole: Mapped[bytes | None] = mapped_column(deferred=True)
-    """Every element of inputs and result, as `arrays.unpack_arrays` reads them."""
+    """Of the member up to this row; NULL in rows from before any were kept, as `whole_bytes` where `whole` is."""
+    whole: Mapped[bytes | None] = mapped_column(deferred=True)  # every element, as `arrays.unpack_arrays` reads them
 
 
 class ReductionKind(Base):
