@@ -143,6 +143,12 @@ def adopt_store() -> None:
             "fail until the same programs are submitted again.",
             err=True,
         )
+    if adopted.missing_artifacts:
+        click.echo(
+            f"{adopted.missing_artifacts} of the {adopted.artifacts} contents of artifacts are not in it: whoever "
+            "downloads one is told so.",
+            err=True,
+        )
 
 
 @server.command()

@@ -268,15 +268,25 @@ class Transport:
 
         Raises StoreUnreachableError where the store does not take it, as for an address that is no longer good.
         """
+        with self.elsewhere("PUT", url, content, headers):
+            return
+
+    @contextmanager
+    def elsewhere(
+        self, method: str, url: str, content: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Iterator[httpx2.Response]:
+        """The answer of the object store at a signed address, as it comes. Raises as `put_elsewhere`."""
         place = "{0.scheme}://{0.netloc}".format(urlsplit(url))
         is_local = urlsplit(url).hostname in _LOOPBACK
         with httpx2.Client(timeout=self._timeout, trust_env=not is_local, verify=trusted_by(url)) as client:
             try:
-                response = client.put(url, content=content, headers=dict(headers))
+                with client.stream(method, url, content=content, headers=dict(headers or {})) as response:
+                    if not response.is_success:
+                        said = f"it answered {response.status_code} {response.reason_phrase}"
+                        raise errors.StoreUnreachableError(place, said)
+                    yield response
             except httpx2.TransportError as error:
                 raise errors.StoreUnreachableError(place, describe(error)) from error
-        if not response.is_success:
-            raise errors.StoreUnreachableError(place, f"it answered {response.status_code} {response.reason_phrase}")
 
     @contextmanager
     def stream(

@@ -1,6 +1,7 @@
 """A server that has as much of everything as one answer can show: what reading costs others is tried on it."""
 
 import base64
+import hashlib
 import io
 import json
 import random
@@ -18,6 +19,12 @@ from drumline.contracts import api
 from drumline.contracts.api import PrincipalRef, TokenCreate
 from drumline.contracts.arrays import MAX_WHOLE_ARRAY_BYTES, MAX_WHOLE_BYTES
 from drumline.contracts.arrivals import MAX_ARRIVAL_POINTS
+from drumline.contracts.artifacts import (
+    MAX_ARTIFACT_NAME,
+    MAX_ARTIFACTS,
+    MAX_METADATA,
+    MAX_METADATA_CHARACTERS,
+)
 from drumline.contracts.base import from_micros, new_id
 from drumline.contracts.events import MAX_REPLICAS_TOLD, WorkerEvent
 from drumline.contracts.plans import MAX_LISTED, MAX_PROBE_DEVICES
@@ -32,6 +39,7 @@ from drumline.contracts.spec import RunSubmit
 from drumline.contracts.spent import Spent
 from drumline.contracts.stacks import MAX_COLLECTIVES, MAX_STACKS
 from drumline.contracts.usage import MAX_DEVICES_USED
+from drumline.contracts.worker_api import KEY_HEADER
 from drumline_server.services.access import create_token
 from drumline_server.storage.models import (
     ArrivalRecord,
@@ -49,7 +57,7 @@ from drumline_server.storage.models import Member as MemberRow
 from drumline_server.storage.models.base import insert_rows
 from drumline_server.telemetry.comparison import MOST_TRACED
 from drumline_server.telemetry.step_times import KEPT, OLDER
-from support.core import GANG, Member, submission_body
+from support.core import GANG, Member, key_of, submission_body
 from support.edge import EdgeServer
 from support.pictures import gray_png
 
@@ -302,6 +310,7 @@ class LargeWorld:
         self._tell_non_finite(member)
         self._tell_media(member)
         self._tell_profiles(member)
+        self._keep_artifacts(member)
         device = self.core.devices()[0].id
         variable = partial(
             member.event, "variable", shape=[1] * 8, dtype="float32", synchronization="on_write", aggregation="mean"
@@ -352,6 +361,24 @@ class LargeWorld:
         for kind in ("table", "image"):
             found = self.client.get(path, params={"name": kind, "kind": kind}).json()["id"]
             self.names[kind] = f"{self.names['told']}/media/{found}"
+
+    def _keep_artifacts(self, member: Member) -> None:
+        """As many as one run may keep, with all that may be said of one; one of them is there."""
+        longest = MAX_METADATA_CHARACTERS // MAX_METADATA - 50
+        about = {f"{_TEXT[:48]}{number:02}": _TEXT[:longest] for number in range(MAX_METADATA)}
+        content = random.Random(2).randbytes(4 * 2**20)
+        name = '"' * MAX_ARTIFACT_NAME
+        kept = {"name": name, "size_bytes": len(content), "sha256": f"sha256:{hashlib.sha256(content).hexdigest()}"}
+        other = {"name": name, "size_bytes": 1, "sha256": f"sha256:{1:064x}", "metadata": about}
+        for first in range(0, MAX_ARTIFACTS, 20):
+            told = [kept if number == MAX_ARTIFACTS - 1 else other for number in range(first, first + 20)]
+            member.send(*(member.event("artifact", artifact=each) for each in told))
+        self.worker_client.headers[KEY_HEADER] = key_of(member.id).get_secret_value()
+        path = f"{member.id}/artifacts/{kept['sha256']}"
+        sent = self.worker_client.patch(f"{V1}/worker/members/{path}", params={"offset": 0}, content=content)
+        assert sent.json()["state"] == "STORED", sent.text
+        found = self.client.get(f"{V1}/runs/{self.names['told']}/artifacts").json()["items"][0]["id"]
+        self.names |= {"content": path, "artifact": f"{self.names['told']}/artifacts/{found}"}
 
     def _tell_profiles(self, member: Member) -> None:
         """As many as one process may trace, the first as large as one may be."""

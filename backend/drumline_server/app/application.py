@@ -177,7 +177,7 @@ def _add_middleware(app: Application) -> None:
 
 
 def _body_pace(settings: Settings, path: str) -> Pace:
-    if _takes_bundle(path):
+    if _takes_bundle(path) or _takes_artifact(path):
         return Pace(settings.upload_idle_s, settings.upload_bytes_per_s, settings.upload_window_s)
     return Pace(settings.body_timeout_s)
 
@@ -186,11 +186,17 @@ def _takes_bundle(path: str) -> bool:
     return path == f"{API}/bundles" or (path.startswith(f"{API}/bundles/") and path.endswith("/upload"))
 
 
+def _takes_artifact(path: str) -> bool:
+    return path.startswith(f"{API}/worker/members/") and "/artifacts/" in path
+
+
 def _body_limit(settings: Settings, path: str) -> int:
     if path == f"{API}/sessions":
         return LOGIN_BODY_BYTES
     if _takes_bundle(path):
         return settings.bundle_bytes
+    if _takes_artifact(path):
+        return settings.artifact_bytes
     if path == f"{API}/runs:batch":
         return settings.batch_body_bytes
     telemetry = path.startswith(f"{API}/worker/members/") and path.endswith("/events")

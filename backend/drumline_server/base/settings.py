@@ -69,8 +69,12 @@ class Settings(BaseSettings):
     """Of all bundles of a project; further ones are refused."""
     bundle_grace_days: Annotated[int, Field(ge=1, le=36_500)] = 7
     """A bundle is deleted once it was named for so many days by no run and by no job as its current version."""
+    artifact_bytes: Annotated[int, Field(ge=1, le=4 * 1024 * MIB)] = 2 * 1024 * MIB
+    """Cap of an artifact: a file that a program keeps with its run, or a directory as one zip."""
+    project_artifact_bytes: Annotated[int, Field(ge=0)] = 100 * 1024 * MIB
+    """Of all artifacts of a project; further ones are refused."""
     disk_kept_bytes: Annotated[int, Field(ge=0)] = 256 * MIB
-    """No bundle is taken that leaves less of the data directory's disk."""
+    """No bundle and no artifact is taken that leaves less of the data directory's disk."""
     uploads_per_token: Annotated[int, Field(ge=1)] = 8
     """Bundles of one token and its sessions that are received at once; further ones wait."""
     head_timeout_s: Annotated[float, Field(gt=0, le=600)] = 10.0

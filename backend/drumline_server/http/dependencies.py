@@ -188,6 +188,9 @@ API = "/api/v1"
 Guard = Callable[[HTTPConnection], Awaitable[object]]
 
 
+Direct = Annotated[bool, Query(description="Whether the answer may be the address of it in an object store.")]
+
+
 class GuardedRoute(JsonRoute):
     """A route whose guards speak first: FastAPI reads the body before any dependency is asked.
 

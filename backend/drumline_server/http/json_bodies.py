@@ -5,18 +5,21 @@ import json
 import re
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import AsyncExitStack
 from http import HTTPStatus
 from typing import Any, get_args
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import StreamingResponse
+from fastapi.responses import FileResponse, RedirectResponse, StreamingResponse
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope
 
 from drumline.contracts.records import FRAMED, MAX_JSON_BYTES, RECORDS_MEDIA_TYPE, Framing
+from drumline_server.storage.blobs import BlobStore
 
 _PIECE_BYTES = 64 * 1024
 
@@ -26,12 +29,38 @@ def in_pieces(answer: BaseModel, field: str) -> StreamingResponse:
     return StreamingResponse(_pieces(answer, field), media_type="application/json")
 
 
+PIECE = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+"""Of a request whose body is a part of a content."""
+
+
 def cut(content: bytes, media_type: str, headers: Mapping[str, str] | None = None) -> StreamingResponse:
     """An answer that goes out as its reader takes it, and counts as under way until then.
 
     One that is sent whole counts as sent while all of it waits in the connection.
     """
     return StreamingResponse(_cut(content), media_type=media_type, headers=headers)
+
+
+async def send_content(
+    blobs: BlobStore, location: str, media_type: str, *, direct: bool, name: str | None = None
+) -> FileResponse | RedirectResponse:
+    """What the store of content has there, as a file of that name; where it may, by the address of it in the store.
+
+    It is no text of ours: it goes out as it is, and no browser is to run it.
+    """
+    address = await blobs.address(location) if direct else None
+    if address is not None:
+        return RedirectResponse(address.url, headers={"Cache-Control": "no-store"})
+    held = AsyncExitStack()
+    path = await held.enter_async_context(blobs.local(location))
+    headers = {"Content-Security-Policy": "sandbox; default-src 'none'", "Content-Encoding": "identity"}
+    sent = BackgroundTask(held.aclose)
+    return FileResponse(path, filename=name, media_type=media_type, headers=headers, background=sent)
 
 
 async def _cut(content: bytes) -> AsyncIterator[bytes]:

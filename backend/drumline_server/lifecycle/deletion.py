@@ -21,6 +21,7 @@ from sqlalchemy import (
     LargeBinary,
     Table,
     bindparam,
+    case,
     delete,
     func,
     or_,
@@ -32,11 +33,11 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.base import from_micros
-from drumline.contracts.states import TERMINAL_RUN
+from drumline.contracts.states import TERMINAL_RUN, ArtifactState
 from drumline_server.base.errors import RunInUseError
 from drumline_server.lifecycle.checkpoints import delete_checkpoints, live_resumers, lock_checkpoints
 from drumline_server.storage import history
-from drumline_server.storage.models import Base, Batch, Member, Project, Run, table_of
+from drumline_server.storage.models import Artifact, Base, Batch, Member, Project, Run, table_of
 from drumline_server.storage.models.base import Document
 from drumline_server.storage.notifications import ERASURES, announce, run_list
 
@@ -236,11 +237,13 @@ def unmeasured_runs(session: Session, project_id: str) -> Sequence[int]:
 
 
 def measure_run(session: Session, number: int) -> int:
-    """What the telemetry of an ended run takes in the database, in bytes: what its members reported."""
+    """What an ended run takes, in bytes: what its members reported, in the database, and its artifacts."""
     members = session.scalars(select(Member.id).join(Run, Run.id == Member.run_id).where(Run.number == number)).all()
     total = 0
     for table, column in pointing_at(table_of(Member).name):
         sizes = [_size_of(session, each) for each in table.c if isinstance(each.type, (LargeBinary, Document))]
+        if table is table_of(Artifact):
+            sizes.append(case((table.c.state != ArtifactState.LOST, table.c.size_bytes), else_=0))
         query = select(*(func.sum(size) for size in sizes)).where(table.c[column] == bindparam("member"))
         for member in members if sizes else ():
             total += sum(size or 0 for size in session.execute(query, {"member": member}).one())

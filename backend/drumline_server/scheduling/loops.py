@@ -19,7 +19,6 @@ from sqlalchemy.orm import Session
 from drumline_server.base.errors import DatabaseUnavailableError, LeadershipLostError
 from drumline_server.base.settings import Clock, Settings
 from drumline_server.lifecycle.alerts import forget_deliveries
-from drumline_server.lifecycle.bundles import BundleSweep
 from drumline_server.lifecycle.checkpoints import forget_deleted as forget_deleted_checkpoints
 from drumline_server.lifecycle.deadlines import Deadlines, OverdueAction, longest_takeover_s, overdue_actions
 from drumline_server.lifecycle.deletion import (
@@ -35,6 +34,7 @@ from drumline_server.lifecycle.deletion import (
 )
 from drumline_server.lifecycle.guard import clamp_timestamps
 from drumline_server.lifecycle.run_changes import batches_to_cancel, bulk_part, cancel_part, open_bulks
+from drumline_server.lifecycle.stored import BundleSweep
 from drumline_server.scheduling.dispatch import schedule
 from drumline_server.scheduling.leadership import (
     Leadership,

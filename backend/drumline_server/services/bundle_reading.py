@@ -1,4 +1,4 @@
-"""Child processes with limits that read foreign programs, a few at a time."""
+"""Child processes with limits that read foreign programs, a few at a time; and what they are asked of stored ones."""
 
 import asyncio
 import json
@@ -8,12 +8,16 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from drumline import bundle
 from drumline.contracts.problems import ProblemCode
+from drumline.errors import BundleError
 from drumline_server.base.callers import Turns, busy
 from drumline_server.base.errors import DrumlineError, TooMuchToReadError
 from drumline_server.services import bundle_child
+from drumline_server.services.bundle_child import Comparison
+from drumline_server.storage.blobs import BlobStore
 
 CHILDREN = 2
 """Programs that are read at the same time, of different callers."""
@@ -174,3 +178,53 @@ def _too_much_memory(place: str) -> TooMuchToReadError:
 def _refusal(told: dict[str, Any]) -> DrumlineError:  # Any: JSON of the child
     context = {"rule": told["rule"], "entry": told["entry"]} if "rule" in told else None
     return DrumlineError(ProblemCode(told["code"]), told["message"], context=context)
+
+
+async def read_source(blobs: BlobStore, reading: Reading, location: str, caller: str) -> bytes:
+    """The text files of a stored bundle, up to 4 MiB in all: an `api.BundleSource` as JSON."""
+    async with blobs.local(location) as path:
+        return await reading.read(Task("source", (path,)), caller)
+
+
+async def compare_bundles(
+    blobs: BlobStore, reading: Reading, old: tuple[str, str], new: tuple[str, str], caller: str
+) -> Comparison:
+    """The files that differ from bundle `old` to `new`, each a (name for the diff, location); and how many in all."""
+    if old[1] == new[1]:
+        return Comparison(files=(), total=0)
+    async with blobs.local(old[1]) as old_path, blobs.local(new[1]) as new_path:
+        task = Task("compare", (old_path, new_path), (old[0], new[0]))
+        return Comparison.model_validate_json(await reading.read(task, caller))
+
+
+async def inspect(blobs: BlobStore, reading: Reading, digest: str, path: Path, caller: str) -> bytes:
+    """What the program offers, as JSON: read once for each content, and refused once."""
+    kept = await blobs.note(digest)
+    if kept is None:
+        try:
+            kept = await reading.read(Task("inspect", (path,)), caller)
+        except TooMuchToReadError as error:
+            refusal = {"refused": error.detail, "hint": error.hint, "context": error.context}
+            await blobs.keep_note(digest, json.dumps(refusal).encode())
+            raise
+        await blobs.keep_note(digest, kept)
+    elif kept.startswith(b'{"refused"'):
+        told = json.loads(kept)
+        raise DrumlineError(ProblemCode.BAD_BUNDLE, told["refused"], hint=told["hint"], context=told["context"])
+    return kept
+
+
+def finish_file(file: BinaryIO, filename: str | None) -> str:
+    """Makes a bundle of a single Python file; the digest of the whole."""
+    if filename is not None:
+        file.seek(0)
+        try:
+            packed = bundle.pack_source(filename, file.read())
+        except BundleError as error:
+            context = {"rule": error.code, "entry": error.entry}
+            raise DrumlineError(ProblemCode.BAD_BUNDLE, f"Bad bundle: {error.message}.", context=context) from None
+        file.seek(0)
+        file.truncate()
+        file.write(packed)
+    file.flush()
+    return bundle.digest(file)

@@ -1,4 +1,4 @@
-"""Takes programs in, judged before they are stored, and tells what is in them."""
+"""Takes in programs, judged before they are stored, and what hosts send of artifacts; tells what there is."""
 
 import asyncio
 import json
@@ -12,25 +12,31 @@ from sqlalchemy.orm import Session
 
 from drumline import bundle
 from drumline.contracts import api
+from drumline.contracts.artifacts import ArtifactUpload
 from drumline.contracts.problems import FieldProblem, ProblemCode
-from drumline.errors import BundleError
-from drumline_server.base.errors import DrumlineError, InvalidRequestError, NotFoundError, TooMuchToReadError
+from drumline.contracts.states import ArtifactState
+from drumline_server.base.errors import DrumlineError, NotFoundError
 from drumline_server.base.settings import Clock
-from drumline_server.lifecycle.bundles import gone, name_bundle, needs_renewal, renew_bundle
+from drumline_server.lifecycle import stored
 from drumline_server.lifecycle.guard import require_host
-from drumline_server.services.bundle_child import Comparison
-from drumline_server.services.bundle_reading import Reading, Task
+from drumline_server.lifecycle.stored import gone, name_bundle, needs_renewal, renew_bundle
+from drumline_server.services.bundle_reading import Reading, finish_file, inspect
 from drumline_server.storage.blobs import (
     BlobStore,
+    Piece,
     Unfinished,
+    add_piece,
+    address_of_piece,
     bundle_bytes_of,
     find_bundle,
     insert_bundle,
     location_of,
+    not_next,
     replace_location,
+    require_next,
 )
 from drumline_server.storage.database import Database
-from drumline_server.storage.models import Bundle
+from drumline_server.storage.models import Artifact, Bundle
 
 _ZIP = frozenset({"application/zip", "application/x-zip-compressed"})
 _PYTHON = frozenset({"text/x-python", "text/x-python-script", "application/x-python-code"})
@@ -109,18 +115,8 @@ async def receive(project: ProjectBundles, upload: Upload, caller: str) -> api.B
         )
     with project.blobs.incoming() as file:
         await _fill(project.blobs, file, upload)
-        digest = await asyncio.to_thread(_finish_file, file, upload.filename if kind in _PYTHON else None)
+        digest = await asyncio.to_thread(finish_file, file, upload.filename if kind in _PYTHON else None)
         return await judge(project, file, digest, caller)
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A request body that holds the bytes of a bundle of `size_bytes` from `offset` on, as many as come."""
-
-    sha256: str
-    offset: int
-    size_bytes: int
-    chunks: AsyncIterator[bytes]
 
 
 async def show_upload(project: ProjectBundles, sha256: str, caller: str) -> api.BundleUpload:
@@ -141,8 +137,8 @@ async def receive_piece(project: ProjectBundles, piece: Piece, caller: str) -> a
     """
     await project.admit(piece.sha256, piece.size_bytes)
     async with project.blobs.unfinished(project.owner(caller), piece.sha256) as upload:
-        await _require_next(upload, piece)
-        await _add_piece(project.blobs, upload, piece)
+        await require_next(upload, piece)
+        await add_piece(project.blobs, upload, piece)
         known = {"sha256": piece.sha256, "received_bytes": upload.received_bytes}
         if upload.received_bytes < piece.size_bytes:
             return api.BundleUpload.model_validate({**known, "by_address": project.blobs.takes_pieces})
@@ -154,32 +150,6 @@ async def receive_piece(project: ProjectBundles, piece: Piece, caller: str) -> a
             raise
         await upload.discard()
         return api.BundleUpload.model_validate({**known, "bundle": stored})
-
-
-async def _require_next(upload: Unfinished, piece: Piece) -> None:
-    received = upload.received_bytes
-    if received > piece.size_bytes:  # only an address of the store takes more than was announced
-        await upload.discard()
-        received = 0
-    if piece.offset != received:
-        raise _not_next(piece.offset, received)
-
-
-def _not_next(offset: int, received: int) -> DrumlineError:
-    return DrumlineError(
-        ProblemCode.CONFLICT,
-        f"The piece begins at byte {offset}; {received} have come of the bundle.",
-        hint=f"Send it from byte {received} on.",
-        context={"received_bytes": received},
-    )
-
-
-async def _add_piece(blobs: BlobStore, upload: Unfinished, piece: Piece) -> None:
-    async for chunk in piece.chunks:
-        if upload.received_bytes + len(chunk) > piece.size_bytes:
-            raise InvalidRequestError("size", f"{piece.size_bytes} bytes were announced, and more came")
-        blobs.require_room()
-        upload.add(chunk)
 
 
 async def _judge_whole(project: ProjectBundles, upload: Unfinished, piece: Piece, caller: str) -> api.Bundle:
@@ -205,20 +175,15 @@ async def find_piece_address(
     await project.admit(sha256, size_bytes)
     owner = project.owner(caller)
     if project.blobs.takes_pieces and (received := await project.blobs.received(owner, sha256)) != offset:
-        raise _not_next(offset, received)
-    address = await project.blobs.piece_address(owner, sha256, offset, size_bytes)
-    if address is None:
-        raise NotFoundError("address", sha256, detail="This server takes pieces of bundles itself.")
-    return api.PieceAddress(
-        url=address.url, headers=address.headers, size_bytes=address.size_bytes, expires_at=address.expires_at
-    )
+        raise not_next(offset, received)
+    return await address_of_piece(project.blobs, owner, sha256, offset, size_bytes)
 
 
 async def judge(project: ProjectBundles, file: BinaryIO, digest: str, caller: str) -> api.Bundle:
     """Stores what has come in whole, once it is seen that it may be stored and what it offers. Raises DrumlineError."""
     size_bytes = await asyncio.to_thread(file.seek, 0, 2)
     await project.admit(digest, size_bytes)
-    found = await _inspect(project.blobs, project.reading, digest, Path(file.name), caller)
+    found = await inspect(project.blobs, project.reading, digest, Path(file.name), caller)
     packed = api.Bundle.model_validate({**json.loads(found), "sha256": digest, "size_bytes": size_bytes})
     await project.admit(digest, size_bytes)  # again: others of the project were stored while it was read
     await project.store(file, packed)
@@ -313,23 +278,6 @@ def _bundle(row: Bundle) -> api.Bundle:
     )
 
 
-async def read_source(blobs: BlobStore, reading: Reading, location: str, caller: str) -> bytes:
-    """The text files of a stored bundle, up to 4 MiB in all: an `api.BundleSource` as JSON."""
-    async with blobs.local(location) as path:
-        return await reading.read(Task("source", (path,)), caller)
-
-
-async def compare_bundles(
-    blobs: BlobStore, reading: Reading, old: tuple[str, str], new: tuple[str, str], caller: str
-) -> Comparison:
-    """The files that differ from bundle `old` to `new`, each a (name for the diff, location); and how many in all."""
-    if old[1] == new[1]:
-        return Comparison(files=(), total=0)
-    async with blobs.local(old[1]) as old_path, blobs.local(new[1]) as new_path:
-        task = Task("compare", (old_path, new_path), (old[0], new[0]))
-        return Comparison.model_validate_json(await reading.read(task, caller))
-
-
 def too_large(limit_bytes: int) -> DrumlineError:
     """The refusal of a bundle that is larger than the server takes."""
     return DrumlineError(
@@ -350,39 +298,97 @@ async def _fill(blobs: BlobStore, file: BinaryIO, upload: Upload) -> None:
         file.write(chunk)
 
 
-def _finish_file(file: BinaryIO, filename: str | None) -> str:
-    """Makes a bundle of a single Python file; the digest of the whole."""
-    if filename is not None:
-        file.seek(0)
-        try:
-            packed = bundle.pack_source(filename, file.read())
-        except BundleError as error:
-            context = {"rule": error.code, "entry": error.entry}
-            raise DrumlineError(ProblemCode.BAD_BUNDLE, f"Bad bundle: {error.message}.", context=context) from None
-        file.seek(0)
-        file.truncate()
-        file.write(packed)
-    file.flush()
-    return bundle.digest(file)
-
-
-async def _inspect(blobs: BlobStore, reading: Reading, digest: str, path: Path, caller: str) -> bytes:
-    """What the program offers, as JSON: read once for each content, and refused once."""
-    kept = await blobs.note(digest)
-    if kept is None:
-        try:
-            kept = await reading.read(Task("inspect", (path,)), caller)
-        except TooMuchToReadError as error:
-            refusal = {"refused": error.detail, "hint": error.hint, "context": error.context}
-            await blobs.keep_note(digest, json.dumps(refusal).encode())
-            raise
-        await blobs.keep_note(digest, kept)
-    elif kept.startswith(b'{"refused"'):
-        told = json.loads(kept)
-        raise DrumlineError(ProblemCode.BAD_BUNDLE, told["refused"], hint=told["hint"], context=told["context"])
-    return kept
-
-
 def location_for_host(session: Session, host_id: str, sha256: str) -> str:
     """Where the bytes of a bundle of the host's project are. Raises NotFoundError."""
     return locate_bundle(session, require_host(session, host_id).project_id, sha256)
+
+
+@dataclass(frozen=True, slots=True)
+class HostContent:
+    """A content that a host sends for artifacts of one of its members."""
+
+    database: Database
+    blobs: BlobStore
+    of: stored.Kept
+    terms: stored.ArtifactTerms
+    clock: Clock
+
+    @property
+    def owner(self) -> str:
+        """Whose unfinished upload it is."""
+        return f"artifact {self.of.member_id}"
+
+    async def look(self, received_bytes: int | None = None) -> Artifact | None:
+        """The artifact that it is awaited for, else one that it was; notes how much is there."""
+        now = self.clock.now()
+        return await self.database.write(
+            lambda session: stored.look_at(session, self.of, self.terms, received_bytes=received_bytes, now=now)
+        )
+
+    async def awaited(self) -> Artifact:
+        """The artifact that it is awaited for. Raises DrumlineError conflict."""
+        row = await self.look()
+        if row is None or row.state != ArtifactState.ARRIVING:
+            raise DrumlineError(
+                ProblemCode.CONFLICT,
+                f"No artifact of member {self.of.member_id} waits for {self.of.sha256}.",
+                hint="Ask what became of it: GET of the same address.",
+            )
+        return row
+
+    async def answer(self) -> ArtifactUpload:
+        """How far it is, as asked for by its host."""
+        row = await self.look()
+        if row is None or row.state != ArtifactState.ARRIVING:
+            return ArtifactUpload(state=None if row is None else ArtifactState(row.state))
+        received = await self.blobs.received(self.owner, self.of.sha256)
+        await self.look(received)
+        return ArtifactUpload(
+            state=ArtifactState.ARRIVING,
+            size_bytes=row.size_bytes,
+            received_bytes=received,
+            by_address=self.blobs.takes_pieces,
+        )
+
+
+async def receive_content(content: HostContent, offset: int, chunks: AsyncIterator[bytes]) -> ArtifactUpload:
+    """Keeps what comes from `offset` on, also where the request is cut off; stores the content once it is whole.
+
+    Raises DrumlineError: conflict, rate_limited, unavailable, as `receive_piece`.
+    """
+    row = await content.awaited()
+    piece = Piece(row.sha256, offset, row.size_bytes, chunks)
+    async with content.blobs.unfinished(content.owner, row.sha256) as upload:
+        await require_next(upload, piece)
+        try:
+            await add_piece(content.blobs, upload, piece)
+        finally:
+            await content.look(upload.received_bytes)
+        if upload.received_bytes == row.size_bytes:
+            await _keep_whole(content, upload)
+            await upload.discard()
+    return await content.answer()
+
+
+async def _keep_whole(content: HostContent, upload: Unfinished) -> None:
+    now, sha256 = content.clock.now(), content.of.sha256
+    async with upload.whole() as file:
+        digest = await asyncio.to_thread(bundle.digest, file)
+        if digest != sha256:
+            reason = f"What its host sent is {digest}, not {sha256}."
+            await content.database.write(lambda session: stored.lose(session, content.of, reason, now=now))
+            return
+        location = await content.blobs.keep(file, sha256)
+    named = await content.database.write(lambda session: stored.keep(session, content.of, location, now=now))
+    if not named:  # deleted meanwhile, with its run
+        await content.blobs.remove(location)
+
+
+async def find_content_address(content: HostContent, offset: int) -> api.PieceAddress:
+    """Where the host sends a piece by itself. Raises DrumlineError: conflict, unavailable; not_found."""
+    row = await content.awaited()
+    received = await content.blobs.received(content.owner, row.sha256)
+    await content.look(received)
+    if received != offset or offset >= row.size_bytes:
+        raise not_next(offset, received)
+    return await address_of_piece(content.blobs, content.owner, row.sha256, offset, row.size_bytes)

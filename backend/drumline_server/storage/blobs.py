@@ -5,7 +5,7 @@ nobody finds: each run would fail at its start.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +15,11 @@ from sqlalchemy import ColumnElement, bindparam, create_engine, func, select, up
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline_server.base.errors import StoreError
+from drumline.contracts.problems import ProblemCode
+from drumline_server.base.errors import DrumlineError, InvalidRequestError, NotFoundError, StoreError
 from drumline_server.base.settings import Settings
 from drumline_server.storage.blob_files import FileStore, SignedAddress, legacy_location
-from drumline_server.storage.models import Bundle, Store, principal_columns
+from drumline_server.storage.models import Artifact, Bundle, Store, principal_columns
 from drumline_server.storage.models.base import insert_or_ignore
 
 
@@ -110,6 +111,55 @@ class BlobStore(Protocol):
         """That this is not the store of the database, which has that mark, and what to do."""
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A request body that holds the bytes of a content of `size_bytes` from `offset` on, as many as come."""
+
+    sha256: str
+    offset: int
+    size_bytes: int
+    chunks: AsyncIterator[bytes]
+
+
+async def require_next(upload: Unfinished, piece: Piece) -> None:
+    """Raises DrumlineError conflict where the piece does not begin where the last one ended."""
+    received = upload.received_bytes
+    if received > piece.size_bytes:  # only an address of the store takes more than was announced
+        await upload.discard()
+        received = 0
+    if piece.offset != received:
+        raise not_next(piece.offset, received)
+
+
+def not_next(offset: int, received: int) -> DrumlineError:
+    """The refusal of a piece that does not follow what has come."""
+    return DrumlineError(
+        ProblemCode.CONFLICT,
+        f"The piece begins at byte {offset}; {received} have come.",
+        hint=f"Send it from byte {received} on.",
+        context={"received_bytes": received},
+    )
+
+
+async def add_piece(blobs: BlobStore, upload: Unfinished, piece: Piece) -> None:
+    """Takes what comes. Raises InvalidRequestError for more than was announced; as BlobStore.require_room."""
+    async for chunk in piece.chunks:
+        if upload.received_bytes + len(chunk) > piece.size_bytes:
+            raise InvalidRequestError("size", f"{piece.size_bytes} bytes were announced, and more came")
+        blobs.require_room()
+        upload.add(chunk)
+
+
+async def address_of_piece(blobs: BlobStore, owner: str, sha256: str, offset: int, size_bytes: int) -> api.PieceAddress:
+    """Where the piece from `offset` on is to be sent. Raises NotFoundError where the store has no addresses."""
+    address = await blobs.piece_address(owner, sha256, offset, size_bytes)
+    if address is None:
+        raise NotFoundError("address", sha256, detail="This server takes pieces itself.")
+    return api.PieceAddress(
+        url=address.url, headers=address.headers, size_bytes=address.size_bytes, expires_at=address.expires_at
+    )
+
+
 _STORE = "bundles"
 _ANY_TIME = 2**63
 _FIND = select(Bundle).where(Bundle.project_id == bindparam("project"), Bundle.sha256 == bindparam("sha256"))
@@ -162,10 +212,13 @@ def _has_location(location: str | None) -> ColumnElement[bool]:
 
 
 def named_locations(session: Session, digests: Sequence[str]) -> dict[str, set[str]]:
-    """By digest, for those of which a project has a bundle: the locations that are named."""
+    """By digest, for those of which a project has a bundle or an artifact: the locations that are named."""
     found: dict[str, set[str]] = {}
     for row in session.scalars(select(Bundle).where(Bundle.sha256.in_(digests))):
         found.setdefault(row.sha256, set()).add(location_of(row))
+    of_artifacts = select(Artifact.sha256, Artifact.location).where(Artifact.sha256.in_(digests))
+    for sha256, location in session.execute(of_artifacts.where(Artifact.location.is_not(None))):
+        found.setdefault(sha256, set()).add(str(location))
     return found
 
 
@@ -230,10 +283,14 @@ def require_own_store(database_url: str, store: BlobStore, *, now: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """How many bundles the database has, and how many of them the store that it has now lacks."""
+    """What the database has, and how much of it the store that it has now lacks."""
 
     bundles: int
     missing: int
+    """Of the bundles."""
+    artifacts: int
+    """Contents of artifacts."""
+    missing_artifacts: int
 
 
 def adopt_store(database_url: str, store: BlobStore, *, now: int) -> Adopted:
@@ -247,10 +304,13 @@ def adopt_store(database_url: str, store: BlobStore, *, now: int) -> Adopted:
         with Session(engine) as session, session.begin():
             add_store_identity(session, identity, now=now)
             session.execute(update(Store).where(Store.name == _STORE).values(identity=identity, created_at=now))
-            locations = {location_of(row) for row in session.scalars(select(Bundle))}
+            bundles = {location_of(row) for row in session.scalars(select(Bundle))}
+            stored = session.scalars(select(Artifact.location).where(Artifact.location.is_not(None)).distinct())
+            artifacts = {str(location) for location in stored}
     finally:
         engine.dispose()
-    return Adopted(len(locations), len(locations - asyncio.run(_stored(store))))
+    there = asyncio.run(_stored(store))
+    return Adopted(len(bundles), len(bundles - there), len(artifacts), len(artifacts - there))
 
 
 async def _stored(store: BlobStore) -> set[str]:

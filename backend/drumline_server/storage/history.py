@@ -145,7 +145,7 @@ def record_audits(session: Session, acts: Iterable[AuditEntry], *, now: int) -> 
     )
 
 
-What = Literal["log", "metrics", "reduction", "media", "profile", "spool", "result"]
+What = Literal["log", "metrics", "reduction", "media", "profile", "artifact", "spool", "result"]
 IN_METRICS = frozenset({"metrics", "spool"})
 """Losses that may have held metrics."""
 GAP, UNKNOWN_GAP = "gap", "unknown_gap"

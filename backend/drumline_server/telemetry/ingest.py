@@ -25,7 +25,7 @@ from drumline.contracts.events import (
 from drumline.contracts.spent import Spent
 from drumline.contracts.states import TERMINAL_ATTEMPT, MemberState
 from drumline_server.base.errors import FencedError, InvalidRequestError
-from drumline_server.lifecycle import checkpoints, members
+from drumline_server.lifecycle import checkpoints, members, stored
 from drumline_server.lifecycle.alerts import record_non_finite
 from drumline_server.lifecycle.finish import reconcile_attempt
 from drumline_server.lifecycle.guard import (
@@ -317,6 +317,7 @@ _STORES: dict[str, Store] = {
     "media": media.store_media,
     "summary": media.store_summary,
     "profile": step_times.store_profiles,
+    "artifact": stored.store_artifacts,
     "reduction": reductions.store_reductions,
     "non_finite": store_non_finite,
     "checkpoint": store_checkpoints,

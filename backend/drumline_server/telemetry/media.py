@@ -1,11 +1,14 @@
-"""Histograms, images, texts and tables that programs log, and their summaries: stored, listed, and read one by one."""
+"""Histograms, images, texts and tables that programs log, and their summaries: stored, listed, and read one by one.
+
+Files that programs keep are listed here too; how they are stored is `lifecycle.stored`'s.
+"""
 
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, false, func, or_, select, true, tuple_
+from sqlalchemy import ColumnElement, Select, and_, false, func, or_, select, true, tuple_
 from sqlalchemy.orm import Session, undefer
 
 from drumline.contracts import api
@@ -23,13 +26,15 @@ from drumline.contracts.media import (
     TextValue,
     read_png_size,
 )
+from drumline.contracts.problems import ProblemCode
+from drumline.contracts.states import ArtifactState
 from drumline_server.base.callers import decode_cursor, page_of
-from drumline_server.base.errors import NotFoundError
+from drumline_server.base.errors import DrumlineError, NotFoundError
 from drumline_server.lifecycle.members import TelemetryWrite
 from drumline_server.storage import runs
 from drumline_server.storage.fields import put_fields, read_summary, summary_fields
 from drumline_server.storage.history import Loss, record_gap
-from drumline_server.storage.models import Attempt, Media, Run
+from drumline_server.storage.models import Artifact, Attempt, Host, Media, Run
 from drumline_server.storage.models.base import insert_or_ignore
 from drumline_server.storage.notifications import announce, run_list
 from drumline_server.storage.runs import require_run
@@ -309,4 +314,71 @@ def read_histograms(session: Session, project_id: str, run_id: str, series: Seri
         values=total,
         steps=tuple(row.step for row in rows),
         histograms=tuple(HistogramValue.model_validate_json(zlib.decompress(row.content)) for row in rows),
+    )
+
+
+def list_artifacts(
+    session: Session, project_id: str, run_id: str, attempt: str | None, *, cursor: str | None, limit: int
+) -> api.Page[api.Artifact]:
+    """Files that the run, or one attempt, keeps, the newest first. Raises NotFoundError."""
+    run = require_run(session, project_id, run_id)
+    query = _artifacts().where(Artifact.run_id == run.id)
+    if attempt is not None:
+        runs.the_attempt(session, run, attempt)
+        query = query.where(Artifact.attempt_id == attempt)
+    if cursor is not None:
+        query = query.where(tuple_(Artifact.saved_at, Artifact.id) < tuple_(*decode_cursor(cursor, int, str)))
+    rows = session.execute(query.order_by(Artifact.saved_at.desc(), Artifact.id.desc()).limit(limit + 1)).all()
+    return page_of(
+        rows, limit, item=lambda row: _view_artifact(row[0], row[1]), key=lambda row: (row[0].saved_at, row[0].id)
+    )
+
+
+def get_artifact(session: Session, project_id: str, run_id: str, artifact_id: str) -> tuple[api.Artifact, str | None]:
+    """One of them, and where its bytes are once they are stored. Raises NotFoundError."""
+    require_run(session, project_id, run_id)
+    found = session.execute(_artifacts().where(Artifact.id == artifact_id, Artifact.run_id == run_id)).one_or_none()
+    if found is None:
+        raise NotFoundError("artifact", artifact_id)
+    return _view_artifact(found[0], found[1]), found[0].location
+
+
+def not_there(kept: api.Artifact) -> DrumlineError:
+    """The refusal to give what has not come whole, or never will."""
+    if kept.state == ArtifactState.LOST:
+        return NotFoundError("artifact", kept.id, detail=f"The artifact {kept.name!r} is lost: {kept.reason}")
+    return DrumlineError(
+        ProblemCode.CONFLICT,
+        f"Of the artifact {kept.name!r} {kept.received_bytes} of {kept.size_bytes} bytes are there.",
+        hint="Ask again once its state is STORED.",
+        context={"received_bytes": kept.received_bytes, "size_bytes": kept.size_bytes},
+    )
+
+
+def _artifacts() -> Select[Artifact, str]:
+    return select(Artifact, Host.name).outerjoin(Host, Host.id == Artifact.host_id)
+
+
+def _view_artifact(row: Artifact, host_name: str | None) -> api.Artifact:
+    return api.Artifact.model_validate(
+        {
+            "id": row.id,
+            "run": row.run_id,
+            "attempt": row.attempt_id,
+            "rank": row.rank,
+            "host": row.host_id,
+            "host_name": host_name or "",
+            "name": row.name,
+            "kind": row.kind,
+            "is_directory": row.is_directory,
+            "files": row.files,
+            "size_bytes": row.size_bytes,
+            "sha256": row.sha256,
+            "metadata": row.about,
+            "state": row.state,
+            "received_bytes": row.received_bytes,
+            "reason": row.reason,
+            "at": row.saved_at,
+            "stored_at": row.stored_at,
+        }
     )

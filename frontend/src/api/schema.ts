@@ -774,6 +774,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/runs/{run_id}/artifacts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Artifacts
+         * @description Files and directories that the program keeps with the run, newest first, and how far they have come.
+         */
+        get: operations["list_artifacts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/runs/{run_id}/artifacts/{artifact_id}/file": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Artifact File
+         * @description The file, or the zip of a directory; or 307 to where in an object store it is.
+         */
+        get: operations["get_artifact_file"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/runs/{run_id}/attempts": {
         parameters: {
             query?: never;
@@ -1999,6 +2039,72 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/worker/members/{member_id}/artifacts/{sha256}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Artifact Upload
+         * @description How far a content has come that a member's artifacts wait for, or what became of it.
+         */
+        get: operations["get_artifact_upload"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        /**
+         * Continue Artifact
+         * @description Takes a content from byte `offset` on; once all of it is there it is compared with its digest and stored.
+         */
+        patch: operations["continue_artifact"];
+        trace?: never;
+    };
+    "/api/v1/worker/members/{member_id}/artifacts/{sha256}/address": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Get Artifact Address
+         * @description Where in the object store the content is to be sent from byte `offset` on, where `by_address` says so.
+         *
+         *     Once all of it is there, `PATCH` with an empty body and `offset` equal to its size stores it.
+         */
+        post: operations["get_artifact_address"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/worker/members/{member_id}/artifacts:end": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * End Artifacts
+         * @description Tells that the host has no more of a member's artifacts: those that still wait for bytes are lost.
+         */
+        post: operations["end_artifacts"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/worker/members/{member_id}/claim": {
         parameters: {
             query?: never;
@@ -2386,6 +2492,96 @@ export interface components {
             samples: components["schemas"]["ArrivalSample"][];
             /** Seq */
             seq: number;
+        };
+        /**
+         * Artifact
+         * @description A file, or a directory as one zip, that a program keeps with its run.
+         */
+        Artifact: {
+            /** At */
+            at: string;
+            /** Attempt */
+            attempt: string;
+            /** Files */
+            files: number;
+            /** Host */
+            host: string;
+            /** Host Name */
+            host_name: string;
+            /** Id */
+            id: string;
+            /** Is Directory */
+            is_directory: boolean;
+            /** Kind */
+            kind: string | null;
+            /** Metadata */
+            metadata?: {
+                [key: string]: boolean | number | string | null;
+            };
+            /** Name */
+            name: string;
+            /** Rank */
+            rank: number;
+            /** Reason */
+            reason?: string | null;
+            /** Received Bytes */
+            received_bytes: number;
+            /** Run */
+            run: string;
+            /** Sha256 */
+            sha256: string;
+            /** Size Bytes */
+            size_bytes: number;
+            state: components["schemas"]["ArtifactState"];
+            /** Stored At */
+            stored_at?: string | null;
+        };
+        /**
+         * ArtifactEvent
+         * @description A file or directory is kept on the host, which sends it apart from telemetry.
+         */
+        ArtifactEvent: {
+            artifact: components["schemas"]["SavedArtifact"];
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "artifact";
+            /** Seq */
+            seq: number;
+        };
+        /**
+         * ArtifactState
+         * @description Whether the bytes of an artifact are there.
+         * @enum {string}
+         */
+        ArtifactState: "ARRIVING" | "STORED" | "LOST";
+        /**
+         * ArtifactUpload
+         * @description How far a content has come that a host sends.
+         */
+        ArtifactUpload: {
+            /**
+             * By Address
+             * @default false
+             */
+            by_address: boolean;
+            /**
+             * Received Bytes
+             * @default 0
+             */
+            received_bytes: number;
+            /**
+             * Size Bytes
+             * @default 0
+             */
+            size_bytes: number;
+            state: components["schemas"]["ArtifactState"] | null;
         };
         /**
          * AssignedDevice
@@ -2923,6 +3119,8 @@ export interface components {
          * @description Answer to a claim: everything needed to run the member, and nothing secret.
          */
         Claimed: {
+            /** Artifact Bytes */
+            artifact_bytes?: number | null;
             /** Attempt */
             attempt: string;
             /** Attempt Number */
@@ -3295,7 +3493,7 @@ export interface components {
          */
         EventBatch: {
             /** Events */
-            events: (components["schemas"]["StateEvent"] | components["schemas"]["PlacementEvent"] | components["schemas"]["VariableEvent"] | components["schemas"]["ProgressEvent"] | components["schemas"]["ArrivalsEvent"] | components["schemas"]["MetricsEvent"] | components["schemas"]["MediaEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReductionEvent"] | components["schemas"]["NonFiniteEvent"] | components["schemas"]["ProfileEvent"] | components["schemas"]["LogEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["RestoredEvent"] | components["schemas"]["TimeEvent"] | components["schemas"]["GapEvent"] | components["schemas"]["ResultEvent"])[];
+            events: (components["schemas"]["StateEvent"] | components["schemas"]["PlacementEvent"] | components["schemas"]["VariableEvent"] | components["schemas"]["ProgressEvent"] | components["schemas"]["ArrivalsEvent"] | components["schemas"]["MetricsEvent"] | components["schemas"]["MediaEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReductionEvent"] | components["schemas"]["NonFiniteEvent"] | components["schemas"]["ProfileEvent"] | components["schemas"]["ArtifactEvent"] | components["schemas"]["LogEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["RestoredEvent"] | components["schemas"]["TimeEvent"] | components["schemas"]["GapEvent"] | components["schemas"]["ResultEvent"])[];
             /** Fence */
             fence: number;
             /** First Seq */
@@ -3400,7 +3598,7 @@ export interface components {
              * What
              * @enum {string}
              */
-            what: "log" | "metrics" | "reduction" | "media" | "profile" | "spool" | "result";
+            what: "log" | "metrics" | "reduction" | "media" | "profile" | "artifact" | "spool" | "result";
         };
         /**
          * GapEvent
@@ -3435,7 +3633,7 @@ export interface components {
              * What
              * @enum {string}
              */
-            what: "log" | "metrics" | "reduction" | "media" | "profile" | "spool";
+            what: "log" | "metrics" | "reduction" | "media" | "profile" | "artifact" | "spool";
         };
         /**
          * GridSweep
@@ -5000,6 +5198,13 @@ export interface components {
              * @default 0
              */
             stalled_total: number;
+        };
+        /** Page[Artifact] */
+        Page_Artifact_: {
+            /** Items */
+            items: components["schemas"]["Artifact"][];
+            /** Next */
+            next?: string | null;
         };
         /** Page[Attempt] */
         Page_Attempt_: {
@@ -7087,6 +7292,34 @@ export interface components {
             step: number;
         };
         /**
+         * SavedArtifact
+         * @description What a program has kept: a file, or a directory as one zip.
+         */
+        SavedArtifact: {
+            /**
+             * Files
+             * @default 1
+             */
+            files: number;
+            /**
+             * Is Directory
+             * @default false
+             */
+            is_directory: boolean;
+            /** Kind */
+            kind?: string | null;
+            /** Metadata */
+            metadata?: {
+                [key: string]: boolean | number | string | null;
+            };
+            /** Name */
+            name: string;
+            /** Sha256 */
+            sha256: string;
+            /** Size Bytes */
+            size_bytes: number;
+        };
+        /**
          * SecretReplace
          * @description Body of `POST /webhooks/{webhook_id}:replace-secret`.
          */
@@ -7878,6 +8111,10 @@ export type ArrivalSample = components['schemas']['ArrivalSample'];
 export type ArrivalTimes = components['schemas']['ArrivalTimes'];
 export type Arrivals = components['schemas']['Arrivals'];
 export type ArrivalsEvent = components['schemas']['ArrivalsEvent'];
+export type Artifact = components['schemas']['Artifact'];
+export type ArtifactEvent = components['schemas']['ArtifactEvent'];
+export type ArtifactState = components['schemas']['ArtifactState'];
+export type ArtifactUpload = components['schemas']['ArtifactUpload'];
 export type AssignedDevice = components['schemas']['AssignedDevice'];
 export type Attempt = components['schemas']['Attempt'];
 export type AttemptState = components['schemas']['AttemptState'];
@@ -8004,6 +8241,7 @@ export type Outcome = components['schemas']['Outcome'];
 export type OutcomeMetric = components['schemas']['OutcomeMetric'];
 export type Outcomes = components['schemas']['Outcomes'];
 export type Overview = components['schemas']['Overview'];
+export type PageArtifact = components['schemas']['Page_Artifact_'];
 export type PageAttempt = components['schemas']['Page_Attempt_'];
 export type PageBatch = components['schemas']['Page_Batch_'];
 export type PageCheckpoint = components['schemas']['Page_Checkpoint_'];
@@ -8111,6 +8349,7 @@ export type RunSummary = components['schemas']['RunSummary'];
 export type RunView = components['schemas']['RunView'];
 export type RunWarning = components['schemas']['RunWarning'];
 export type SampledTimes = components['schemas']['SampledTimes'];
+export type SavedArtifact = components['schemas']['SavedArtifact'];
 export type SecretReplace = components['schemas']['SecretReplace'];
 export type Session = components['schemas']['Session'];
 export type SharedName = components['schemas']['SharedName'];
@@ -9599,6 +9838,78 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Arrivals"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_artifacts: {
+        parameters: {
+            query?: {
+                attempt?: string | null;
+                /** @description `next` of the page before; the first page without. */
+                cursor?: string | null;
+                /** @description Items on the page. */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_Artifact_"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_artifact_file: {
+        parameters: {
+            query?: {
+                /** @description Whether the answer may be the address of it in an object store. */
+                direct?: boolean;
+            };
+            header?: never;
+            path: {
+                run_id: string;
+                artifact_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
                 };
             };
             /** @description An error, told in words and with a code. */
@@ -11848,6 +12159,153 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["HeartbeatReply"];
                 };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_artifact_upload: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The key of the member's claim. */
+                "Drumline-Member-Key"?: string | null;
+            };
+            path: {
+                member_id: string;
+                sha256: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ArtifactUpload"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    continue_artifact: {
+        parameters: {
+            query: {
+                /** @description Where the piece begins in the content, in bytes. */
+                offset: number;
+            };
+            header?: {
+                /** @description The key of the member's claim. */
+                "Drumline-Member-Key"?: string | null;
+            };
+            path: {
+                member_id: string;
+                sha256: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/octet-stream": string;
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ArtifactUpload"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_artifact_address: {
+        parameters: {
+            query: {
+                /** @description Where the piece begins in the content, in bytes. */
+                offset: number;
+            };
+            header?: {
+                /** @description The key of the member's claim. */
+                "Drumline-Member-Key"?: string | null;
+            };
+            path: {
+                member_id: string;
+                sha256: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PieceAddress"];
+                };
+            };
+            /** @description An error, told in words and with a code. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    end_artifacts: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The key of the member's claim. */
+                "Drumline-Member-Key"?: string | null;
+            };
+            path: {
+                member_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description An error, told in words and with a code. */
             default: {

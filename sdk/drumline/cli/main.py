@@ -27,6 +27,7 @@ _OWN = {
     "ledger": ("details", "Say where the time of a run went, or of many."),
     "profiles": ("recorded", "List and save the traced steps of a run."),
     "replicas": ("details", "Say which replica the others wait for, by traced steps."),
+    "artifacts": ("recorded", "List and save the files that a run keeps."),
     "arrivals": ("details", "Say which member of a gang the others wait for."),
     "checkpoints": ("details", "List the checkpoints of a run."),
     "cancel": ("runs", "Stop a run."),

@@ -1,4 +1,4 @@
-"""What a run recorded, listed and saved: `drumline metrics`, `media`, `profiles` and `reductions`."""
+"""What a run recorded, listed and saved: `drumline metrics`, `media`, `profiles`, `reductions` and `artifacts`."""
 
 import csv
 import io
@@ -17,6 +17,7 @@ from drumline.wording import plain, table
 if TYPE_CHECKING:
     from drumline import Run
     from drumline.contracts.api import ReductionName, ReductionSummary
+    from drumline.resources.artifacts import RunArtifact
     from drumline.resources.media import LoggedValue
     from drumline.resources.profiles import StepProfile
 
@@ -260,3 +261,67 @@ def _say_more(following: "ReductionSummary", limit: int, step: int | None) -> st
     if step is not None or following.nth > 1:
         return f"there are more than {limit}; --limit takes up to 1000, --name one name of them"
     return f"there are more; --from {following.step} continues there"
+
+
+_ARTIFACT_HEADINGS = ("NAME", "KIND", "SIZE", "FILES", "RANK", "HOST", "STATE", "SHA-256")
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--name", help="Only those of this name.")
+@click.option(
+    "--save",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Save those that are stored: files, and directories with all that is in them.",
+)
+@json_option
+@server_options
+def artifacts(run_id: str, *, name: str | None, save: Path | None, as_json: bool, url: str | None) -> None:
+    """List the files and directories that RUN keeps, newest first, and how far each has come.
+
+    A program keeps one by run.save_artifact; its host sends it, also once the run has ended.
+    """
+    with connect(url) as client:
+        run = find_run(client, run_id)
+        found = [one for one in run.artifacts() if name is None or one.name == name]
+        if as_json:
+            click.echo(json_text([one.details for one in found]))
+        elif found:
+            click.echo(table(_ARTIFACT_HEADINGS, [_artifact_row(one) for one in found]))
+        else:
+            what = "nothing" if name is None else f"nothing called {name!r}"
+            click.echo(f"the run keeps {what}; run.save_artifact keeps a file or a directory", err=True)
+        if save is not None and found:
+            _save_artifacts(found, save)
+
+
+def _artifact_row(one: "RunArtifact") -> tuple[str, ...]:
+    details = one.details
+    size = f"{details.size_bytes / 2**20:.1f} MiB" if details.size_bytes >= 2**20 else f"{details.size_bytes} B"
+    files = str(details.files) if details.is_directory else "-"
+    digest = details.sha256.removeprefix("sha256:")[:12]
+    return (one.name, details.kind or "-", size, files, str(details.rank), details.host_name, _state(one), digest)
+
+
+def _state(one: "RunArtifact") -> str:
+    details = one.details
+    if one.is_stored:
+        return "stored"
+    if details.reason is not None:
+        return f"lost: {details.reason}"
+    return f"arriving, {100 * details.received_bytes // max(1, details.size_bytes)} %"
+
+
+def _save_artifacts(found: list["RunArtifact"], directory: Path) -> None:
+    """Each below its own name, older ones and those of other ranks with a number before it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    taken: set[str] = set()
+    for one in found:
+        if not one.is_stored:
+            click.echo(f"not saved: {one.name} ({_state(one)})", err=True)
+            continue
+        names = (one.name, *(f"{number}-{one.name}" for number in range(2, len(found) + 2)))
+        file = next(name for name in names if name not in taken)
+        taken.add(file)
+        click.echo(f"saved {one.save(directory / file)}", err=True)

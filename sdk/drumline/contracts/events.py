@@ -15,6 +15,7 @@ from drumline.contracts.arrays import (
     unpack_arrays,
 )
 from drumline.contracts.arrivals import MAX_ARRIVAL_SAMPLES, ArrivalSample
+from drumline.contracts.artifacts import SavedArtifact
 from drumline.contracts.base import (
     MAX_NOT_FINITE,
     MAX_PLACE,
@@ -175,6 +176,13 @@ class ProfileEvent(TracedCall, _Event):
     kind: Literal["profile"] = "profile"
 
 
+class ArtifactEvent(_Event):
+    """A file or directory is kept on the host, which sends it apart from telemetry."""
+
+    kind: Literal["artifact"] = "artifact"
+    artifact: SavedArtifact
+
+
 class ReductionEvent(_Event):
     """One reduction: what each replica put in, and what came out."""
 
@@ -282,7 +290,7 @@ class GapEvent(_Event):
     """Something is lost at this place of the stream: what and how much; 0 bytes where that is not known."""
 
     kind: Literal["gap"] = "gap"
-    what: Literal["log", "metrics", "reduction", "media", "profile", "spool"]
+    what: Literal["log", "metrics", "reduction", "media", "profile", "artifact", "spool"]
     count: Annotated[int, Field(ge=1, lt=2**53)]
     size_bytes: Annotated[int, Field(ge=0, lt=2**53)] = 0
     detail: Annotated[Text, StringConstraints(max_length=500)] = ""
@@ -322,6 +330,7 @@ WorkerEvent = Annotated[
     | ReductionEvent
     | NonFiniteEvent
     | ProfileEvent
+    | ArtifactEvent
     | LogEvent
     | CheckpointEvent
     | RestoredEvent

@@ -63,6 +63,16 @@ class CheckpointState(StrEnum):
     """An attempt found it not to be what was written."""
 
 
+class ArtifactState(StrEnum):
+    """Whether the bytes of an artifact are there."""
+
+    ARRIVING = "ARRIVING"
+    """Its host has them, and sends them."""
+    STORED = "STORED"
+    LOST = "LOST"
+    """They never came, or were refused; the reason says why."""
+
+
 RUN_MEANING: dict[RunState, str] = {
     RunState.QUEUED: "Waits for devices.",
     RunState.PLACED: "Has its devices; the workers are starting it.",
@@ -107,6 +117,11 @@ MEMBER_TRANSITIONS: dict[MemberState, frozenset[MemberState]] = {
     **{end: frozenset() for end in _GONE},
 }
 
+ARTIFACT_TRANSITIONS: dict[ArtifactState, frozenset[ArtifactState]] = {
+    ArtifactState.ARRIVING: frozenset({ArtifactState.STORED, ArtifactState.LOST}),
+    ArtifactState.STORED: frozenset(),
+    ArtifactState.LOST: frozenset(),
+}
 DEVICE_TRANSITIONS: dict[DeviceState, frozenset[DeviceState]] = {
     _D.FREE: frozenset({_D.HELD, _D.QUARANTINED}),
     _D.HELD: frozenset({_D.RELEASING, _D.FREE, _D.QUARANTINED}),

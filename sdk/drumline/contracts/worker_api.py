@@ -390,3 +390,5 @@ class Claimed(Reply):
     """Whether it takes `usage` of a time event."""
     takes_whole: bool = False
     """Whether it takes `whole` and `not_whole` of a reduction event."""
+    artifact_bytes: int | None = None
+    """Of the largest artifact that it takes; None where it takes none."""

@@ -18,6 +18,7 @@ from drumline.contracts.spec import RunSubmit
 from drumline.contracts.stacks import RunStacks
 from drumline.contracts.states import TERMINAL_RUN, RunState
 from drumline.resources import notebook
+from drumline.resources.artifacts import RunArtifact, iterate_artifacts
 from drumline.resources.frames import read_points, save_points
 from drumline.resources.media import Media
 from drumline.resources.profiles import StepProfile, iterate_profiles, join_pages
@@ -301,6 +302,10 @@ class Run:
     def profiles(self, *, attempt: str | None = None) -> Iterator[StepProfile]:
         """Its traced steps, newest first: `next(run.profiles()).lanes()`. `record.profile_every` says which are."""
         return iterate_profiles(self._transport, f"{self._path}/profiles", attempt)
+
+    def artifacts(self, *, attempt: str | None = None) -> Iterator[RunArtifact]:
+        """Files that it keeps, newest first: `next(run.artifacts()).save("model.bin")`."""
+        return iterate_artifacts(self._transport, f"{self._path}/artifacts", attempt)
 
     @property
     def summary(self) -> dict[str, int | float | str]:

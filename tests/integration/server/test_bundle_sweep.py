@@ -15,8 +15,8 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline_server.base.errors import DrumlineError
 from drumline_server.base.settings import Settings
-from drumline_server.lifecycle import bundles as life
-from drumline_server.lifecycle.bundles import BundleSweep
+from drumline_server.lifecycle import stored as life
+from drumline_server.lifecycle.stored import BundleSweep
 from drumline_server.scheduling.leadership import SoleServer
 from drumline_server.services import jobs
 from drumline_server.services.bundles import store_bundle

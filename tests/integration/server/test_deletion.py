@@ -126,7 +126,16 @@ def test_a_run_is_erased_in_short_parts_and_only_what_it_used_stays(core: Core) 
     run, other = ended_run(core, worker), ended_run(core, worker)
     wanted = {"run", "run_event", "run_label", "run_field", "run_figures", "attempt", "member", "hold", "log_chunk"}
     wanted |= {"metric", "metric_chunk", "metric_page", "gap", "reduction", "reduction_kind", "non_finite"}
-    wanted |= {"placement_record", "variable_record", "checkpoint", "stretch", "media", "arrival_record", "profile"}
+    wanted |= {
+        "placement_record",
+        "variable_record",
+        "checkpoint",
+        "stretch",
+        "media",
+        "arrival_record",
+        "profile",
+        "artifact",
+    }
     assert set(stored_rows(core, run)) == wanted == {table.name for table in child_tables()} | {"run"}
     beside = stored_rows(core, other)
     core.write(lambda session: add_events(session, run, 20_000))  # more than a fast machine erases in one part

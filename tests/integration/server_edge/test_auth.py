@@ -38,6 +38,7 @@ def filled(path: str) -> str:
         "reduction_id": new_id("red"),
         "media_id": new_id("med"),
         "profile_id": new_id("prf"),
+        "artifact_id": new_id("art"),
         "sha256": f"sha256:{'0' * 64}",
         "name": "digits",
         "form": "csv",
@@ -206,8 +207,17 @@ def test_things_of_another_project_are_not_there(any_server: EdgeServer) -> None
     stranger = any_server.client(any_server.token("admin", any_server.core.add_project("other")))
 
     shown = ("", "/placement", "/reductions", "/reductions/names", "/logs", "/logs/raw", "/events")
+    kept = ("/profiles", "/artifacts")
     media = ("/media", "/media/at?name=x&kind=image", "/media/values?name=x&kind=image", "/media/histograms?name=x")
-    for path in (*shown, *media, "/profiles", "/metrics", "/metrics/names", "/metrics/groups", "/metrics.csv"):
+    for path in (
+        *shown,
+        *media,
+        *kept,
+        "/metrics",
+        "/metrics/names",
+        "/metrics/groups",
+        "/metrics.csv",
+    ):
         answer = stranger.get(f"/api/v1/runs/{run.id}{path}")
         assert answer.status_code == 404, path
     assert stranger.get("/api/v1/runs:metrics", params={"runs": run.id, "names": "loss"}).status_code == 404

@@ -61,6 +61,8 @@ _COSTLIEST: Mapping[str, Costliest] = {
     "/runs/{run_id}": _of("/runs/{}", "told"),
     "/runs/{run_id}/arrivals": _of("/runs/{}/arrivals", "gang", ONE_PAGE),
     "/runs/{run_id}/arrivals, earlier": _of("/runs/{}/arrivals", "gang", {"call": 50, **ONE_PAGE}),
+    "/runs/{run_id}/artifacts": _of("/runs/{}/artifacts", "told", ONE_PAGE),
+    "/runs/{run_id}/artifacts/{artifact_id}/file": _of("/runs/{}/file", "artifact"),
     "/runs/{run_id}/attempts": _of("/runs/{}/attempts", "gang", ONE_PAGE),
     "/runs/{run_id}/checkpoints": _of("/runs/{}/checkpoints", "told", ONE_PAGE),
     "/runs/{run_id}/events": _of("/runs/{}/events", "told", ONE_PAGE),
@@ -114,6 +116,7 @@ _COSTLIEST: Mapping[str, Costliest] = {
     "/webhooks/{webhook_id}": _of("/webhooks/{}", "webhook"),
     "/webhooks/{webhook_id}/deliveries": _of("/webhooks/{}/deliveries", "webhook", ONE_PAGE),
     "/worker/bundles/{sha256}": _of("/worker/bundles/{}", "bundle"),
+    "/worker/members/{member_id}/artifacts/{sha256}": _of("/worker/members/{}", "content"),
 }
 """The costliest request of each route that only reads; after a comma, what else is dear there."""
 _ENDLESS = ("/stream",)

@@ -18,7 +18,7 @@ from drumline.errors import StoreUnreachableError
 from drumline_server.app.application import prepare
 from drumline_server.base.errors import StoreError
 from drumline_server.base.settings import Settings
-from drumline_server.lifecycle.bundles import BundleSweep
+from drumline_server.lifecycle.stored import BundleSweep
 from drumline_server.scheduling.leadership import SoleServer
 from drumline_server.storage import object_store
 from drumline_server.storage.blobs import open_store

@@ -2,15 +2,14 @@
 their own token.
 """
 
-from contextlib import AsyncExitStack
 from typing import Annotated, Literal
 
-from fastapi import Query, status
+from fastapi import Depends, Query, Request, status
 from fastapi.responses import FileResponse, RedirectResponse
 from sqlalchemy.orm import Session
-from starlette.background import BackgroundTask
 
 from drumline.contracts import api
+from drumline.contracts.artifacts import ArtifactUpload
 from drumline.contracts.base import DeviceId, HostId, MemberId, PlanId, Sha256, Text, to_micros
 from drumline.contracts.events import EventBatch, MemberAck, MemberEnd
 from drumline.contracts.plans import PlanReport, PlanTaken
@@ -34,6 +33,7 @@ from drumline_server.http.dependencies import (
     DEFAULT_PAGE,
     AppDep,
     CursorText,
+    Direct,
     EnrolmentDep,
     KnownQuery,
     Limit,
@@ -43,9 +43,12 @@ from drumline_server.http.dependencies import (
     WorkerDep,
     api_router,
 )
+from drumline_server.http.json_bodies import PIECE, send_content
+from drumline_server.http.request_context import AppState
 from drumline_server.lifecycle import checkpoints, finish, probes, registration
 from drumline_server.lifecycle import members as claim_lifecycle
 from drumline_server.lifecycle.heartbeat import is_idle, record_heartbeat, record_standing
+from drumline_server.lifecycle.stored import ArtifactTerms, Kept, lose_rest
 from drumline_server.scheduling.snapshot import SchedulingTerms
 from drumline_server.services import access, bundles, fleet, identity, overview
 from drumline_server.services.fleet import DeviceFilter
@@ -193,9 +196,10 @@ async def heartbeat(body: Heartbeat, worker: WorkerDep, app: AppDep) -> Heartbea
 @workers_router.post("/members/{member_id}/claim")
 async def claim(member_id: MemberId, body: Claim, worker: WorkerDep, app: AppDep) -> Claimed:
     """Takes a member to run. The same claim by the same incarnation is answered again."""
-    return await app.database.write(
+    claimed = await app.database.write(
         lambda session: claim_lifecycle.claim(session, worker.host_id, member_id, body, now=app.clock.now())
     )
+    return claimed.model_copy(update={"artifact_bytes": app.settings.artifact_bytes})
 
 
 @workers_router.post("/members/{member_id}/events")
@@ -263,7 +267,53 @@ async def report_plan(plan_id: PlanId, body: PlanReport, worker: WorkerDep, app:
     )
 
 
-Direct = Annotated[bool, Query(description="Whether the answer may be the address of it in an object store.")]
+def terms_of(app: AppState) -> ArtifactTerms:
+    """What artifacts this server stores."""
+    return ArtifactTerms(app.settings.artifact_bytes, app.settings.project_artifact_bytes)
+
+
+def content_of(
+    member_id: MemberId, sha256: Sha256, worker: WorkerDep, app: AppDep, member_key: MemberKeyDep = None
+) -> bundles.HostContent:
+    """A content that the host sends for artifacts of a member."""
+    kept = Kept(worker.host_id, member_id, sha256, member_key)
+    return bundles.HostContent(app.database, app.blobs, kept, terms_of(app), app.clock)
+
+
+ContentDep = Annotated[bundles.HostContent, Depends(content_of)]
+Offset = Annotated[int, Query(ge=0, lt=2**40, description="Where the piece begins in the content, in bytes.")]
+
+
+@workers_router.get("/members/{member_id}/artifacts/{sha256}")
+async def get_artifact_upload(content: ContentDep) -> ArtifactUpload:
+    """How far a content has come that a member's artifacts wait for, or what became of it."""
+    return await content.answer()
+
+
+@workers_router.patch("/members/{member_id}/artifacts/{sha256}", openapi_extra=PIECE)
+async def continue_artifact(*, content: ContentDep, request: Request, app: AppDep, offset: Offset) -> ArtifactUpload:
+    """Takes a content from byte `offset` on; once all of it is there it is compared with its digest and stored."""
+    async with app.shares.turn(request.scope, "upload"):
+        return await bundles.receive_content(content, offset, request.stream())
+
+
+@workers_router.post("/members/{member_id}/artifacts/{sha256}/address")
+async def get_artifact_address(content: ContentDep, offset: Offset) -> api.PieceAddress:
+    """Where in the object store the content is to be sent from byte `offset` on, where `by_address` says so.
+
+    Once all of it is there, `PATCH` with an empty body and `offset` equal to its size stores it.
+    """
+    return await bundles.find_content_address(content, offset)
+
+
+@workers_router.post("/members/{member_id}/artifacts:end", status_code=status.HTTP_204_NO_CONTENT)
+async def end_artifacts(member_id: MemberId, worker: WorkerDep, app: AppDep, member_key: MemberKeyDep = None) -> None:
+    """Tells that the host has no more of a member's artifacts: those that still wait for bytes are lost."""
+    await app.database.write(
+        lambda session: lose_rest(
+            session, worker.host_id, member_id, terms_of(app), key=member_key, now=app.clock.now()
+        )
+    )
 
 
 @workers_router.get("/bundles/{sha256}", response_class=FileResponse, response_model=None)
@@ -272,9 +322,4 @@ async def fetch_bundle(
 ) -> FileResponse | RedirectResponse:
     """The zip of a program that a run of this host's project uses, or 307 to where in an object store it is."""
     location = await app.database.read(lambda session: bundles.location_for_host(session, worker.host_id, sha256))
-    address = await app.blobs.address(location) if direct else None
-    if address is not None:
-        return RedirectResponse(address.url, headers={"Cache-Control": "no-store"})
-    held = AsyncExitStack()
-    path = await held.enter_async_context(app.blobs.local(location))
-    return FileResponse(path, media_type="application/zip", background=BackgroundTask(held.aclose))
+    return await send_content(app.blobs, location, "application/zip", direct=direct)

@@ -29,12 +29,13 @@ from drumline_server.http.dependencies import (
     SubmitterDep,
     api_router,
 )
-from drumline_server.http.json_bodies import cut, in_pieces
+from drumline_server.http.json_bodies import PIECE, cut, in_pieces
 from drumline_server.http.request_context import AppState
 from drumline_server.lifecycle.run_changes import cancel_part
-from drumline_server.services import batches, bundles, jobs, run_changes
+from drumline_server.services import batches, bundle_reading, bundles, jobs, run_changes
 from drumline_server.services.jobs import changed_fields
 from drumline_server.services.submit_batch import BatchSubmission, Begun, begin, make_runs, prepare, queue_part
+from drumline_server.storage.blobs import Piece
 
 router = api_router("/jobs", tags=["jobs"])
 Number = Annotated[int, Path(ge=1, lt=2**31)]
@@ -96,7 +97,7 @@ async def diff_versions(
 
     (old, old_location), (new, new_location) = await app.database.read(look_up)
     sides = (f"v{base}", old_location), (f"v{number}", new_location)
-    compared = await bundles.compare_bundles(app.blobs, app.reading, *sides, principal.counts_for)
+    compared = await bundle_reading.compare_bundles(app.blobs, app.reading, *sides, principal.counts_for)
     return api.VersionDiff(
         job=name,
         old=base,
@@ -166,12 +167,6 @@ def _bundles_of(app: AppState, principal: Principal) -> bundles.ProjectBundles:
     )
 
 
-_PIECE = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-    }
-}
 Offset = Annotated[int, Query(ge=0, lt=2**40, description="Where the piece begins in the bundle, in bytes.")]
 Size = Annotated[int, Query(ge=1, lt=2**40, description="Of the whole bundle, a zip, in bytes.")]
 
@@ -182,7 +177,7 @@ async def get_upload(sha256: Sha256, principal: SubmitterDep, app: AppDep) -> ap
     return await bundles.show_upload(_bundles_of(app, principal), sha256, principal.counts_for)
 
 
-@bundles_router.patch("/{sha256}/upload", openapi_extra=_PIECE)
+@bundles_router.patch("/{sha256}/upload", openapi_extra=PIECE)
 async def continue_upload(
     *, sha256: Sha256, request: Request, principal: SubmitterDep, app: AppDep, offset: Offset, size: Size
 ) -> api.BundleUpload:
@@ -190,7 +185,7 @@ async def continue_upload(
     limit_bytes = app.settings.bundle_bytes
     if size > limit_bytes:
         raise bundles.too_large(limit_bytes)
-    piece = bundles.Piece(sha256, offset, size, request.stream())
+    piece = Piece(sha256, offset, size, request.stream())
     async with app.shares.turn(request.scope, "upload"):
         return await bundles.receive_piece(_bundles_of(app, principal), piece, principal.counts_for)
 
@@ -221,7 +216,7 @@ async def get_bundle(sha256: Sha256, principal: ReaderDep, app: AppDep) -> api.B
 async def get_bundle_source(sha256: Sha256, principal: ReaderDep, app: AppDep) -> Response:
     """The text files of a program, for reading and for submitting it again with changes."""
     location = await app.database.read(lambda session: bundles.locate_bundle(session, principal.project_id, sha256))
-    source = await bundles.read_source(app.blobs, app.reading, location, principal.counts_for)
+    source = await bundle_reading.read_source(app.blobs, app.reading, location, principal.counts_for)
     return cut(source, "application/json")
 
 

@@ -22,12 +22,12 @@ from drumline_server.storage.models.access import (
     WebhookDelivery,
 )
 from drumline_server.storage.models.base import Base, principal_columns, principal_in, set_principal, table_of
-from drumline_server.storage.models.fleet import Device, Hold, Host, Incarnation
+from drumline_server.storage.models.fleet import Device, Hold, Host, Incarnation, LedgerEntry, Stretch
 from drumline_server.storage.models.records import (
     ArrivalRecord,
+    Artifact,
     Checkpoint,
     Gap,
-    LedgerEntry,
     LogChunk,
     Media,
     Metric,
@@ -38,7 +38,6 @@ from drumline_server.storage.models.records import (
     Profile,
     Reduction,
     ReductionKind,
-    Stretch,
     VariableRecord,
 )
 from drumline_server.storage.models.runs import (
@@ -56,6 +55,7 @@ from drumline_server.storage.models.runs import (
 __all__ = [
     "OF_DELETED",
     "ArrivalRecord",
+    "Artifact",
     "Attempt",
     "Audit",
     "Base",

@@ -1,4 +1,4 @@
-"""Hosts and their devices, and who holds them."""
+"""Hosts and their devices, who holds them, and what the time of that went into."""
 
 from typing import Any
 
@@ -164,3 +164,44 @@ class Hold(Base):
     logical: Mapped[int]
     held_at: Mapped[int]
     released_at: Mapped[int | None]
+
+
+class Stretch(Base):
+    """A stretch of a member's time and what it went into."""
+
+    __tablename__ = "stretch"
+    __table_args__ = (Index("ix_stretch_attempt_id_step", "attempt_id", "step"),)
+
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"), primary_key=True)
+    begin_us: Mapped[int] = mapped_column(primary_key=True)
+    """Since the member was claimed."""
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    run_id: Mapped[str]
+    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
+    end_us: Mapped[int]
+    step: Mapped[int | None]
+    """Steps done at its end."""
+    spent: Mapped[dict[str, Any]]
+    """Microseconds by name."""
+    usage: Mapped[dict[str, Any] | None]
+    """As `drumline.contracts.usage.Usage`, of those that told it."""
+
+
+class LedgerEntry(Base):
+    """What an ended run spent on one host under one name."""
+
+    __tablename__ = "ledger_entry"
+    __table_args__ = (Index("ix_ledger_entry_project_id_ended_at", "project_id", "ended_at"),)
+
+    run_id: Mapped[str] = mapped_column(primary_key=True)
+    """Of a run that may be deleted: what was used stays counted."""
+    host_id: Mapped[str] = mapped_column(primary_key=True)
+    """Empty while it had none."""
+    device_kind: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    owner: Mapped[str]
+    ended_at: Mapped[int]
+    wall_us: Mapped[int]
+    """Shares of all hosts together are the run's time."""
+    device_us: Mapped[int]

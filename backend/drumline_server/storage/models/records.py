@@ -1,4 +1,4 @@
-"""What members reported: columns of metrics, chunks of output, reductions, placement, checkpoints.
+"""What members reported: columns of metrics, chunks of output, reductions, artifacts, placement, checkpoints.
 
 A row is bound to its member, which is bound to attempt and run. Where it names these too, that is a foreign key only if
 an index begins with it: without one, the deletion of a run would look through the whole table for each of its attempts.
@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from drumline.contracts.states import CheckpointState
+from drumline.contracts.states import ArtifactState, CheckpointState
 from drumline_server.storage.models.base import Base, one_of
 
 
@@ -260,6 +260,49 @@ class Profile(Base):
     """By device its id and nanoseconds computing, in collectives, both at once, idle; NULL of servers before."""
 
 
+class Artifact(Base):
+    """A file, or a directory as one zip, that a program keeps with its run. Its bytes are in the store of content."""
+
+    __tablename__ = "artifact"
+    __table_args__ = (
+        one_of("state", ArtifactState),
+        UniqueConstraint("member_id", "seq"),
+        Index("ix_artifact_run_id_saved_at", "run_id", "saved_at", "id"),
+        Index("ix_artifact_project_id_id", "project_id", "id"),
+        Index("ix_artifact_sha256", "sha256"),
+        Index("ix_artifact_state_touched_at", "state", "touched_at"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    state: Mapped[str]
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    attempt_id: Mapped[str]
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"))
+    seq: Mapped[int]
+    rank: Mapped[int]
+    """Its member's."""
+    host_id: Mapped[str]
+    name: Mapped[str]
+    kind: Mapped[str | None]
+    is_directory: Mapped[bool]
+    files: Mapped[int]
+    size_bytes: Mapped[int]
+    sha256: Mapped[str]
+    about: Mapped[dict[str, Any]]
+    """What the program says of it: `metadata`."""
+    received_bytes: Mapped[int]
+    """As of `touched_at`, when its host last asked or sent."""
+    touched_at: Mapped[int]
+    location: Mapped[str | None]
+    """Where its bytes are, once they are stored; others of the project with the same content may name it too."""
+    reason: Mapped[str | None]
+    """Why it is lost."""
+    saved_at: Mapped[int]
+    """By its host's clock."""
+    stored_at: Mapped[int | None]
+
+
 class NonFiniteRecord(Base):
     """The first reduction of a name, as one member saw it, whose result was NaN or infinite."""
 
@@ -357,44 +400,3 @@ class Checkpoint(Base):
     size_bytes: Mapped[int]
     manifest: Mapped[str]
     created_at: Mapped[int]
-
-
-class Stretch(Base):
-    """A stretch of a member's time and what it went into."""
-
-    __tablename__ = "stretch"
-    __table_args__ = (Index("ix_stretch_attempt_id_step", "attempt_id", "step"),)
-
-    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"), primary_key=True)
-    begin_us: Mapped[int] = mapped_column(primary_key=True)
-    """Since the member was claimed."""
-    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
-    run_id: Mapped[str]
-    attempt_id: Mapped[str] = mapped_column(ForeignKey("attempt.id"))
-    end_us: Mapped[int]
-    step: Mapped[int | None]
-    """Steps done at its end."""
-    spent: Mapped[dict[str, Any]]
-    """Microseconds by name."""
-    usage: Mapped[dict[str, Any] | None]
-    """As `drumline.contracts.usage.Usage`, of those that told it."""
-
-
-class LedgerEntry(Base):
-    """What an ended run spent on one host under one name."""
-
-    __tablename__ = "ledger_entry"
-    __table_args__ = (Index("ix_ledger_entry_project_id_ended_at", "project_id", "ended_at"),)
-
-    run_id: Mapped[str] = mapped_column(primary_key=True)
-    """Of a run that may be deleted: what was used stays counted."""
-    host_id: Mapped[str] = mapped_column(primary_key=True)
-    """Empty while it had none."""
-    device_kind: Mapped[str] = mapped_column(primary_key=True)
-    name: Mapped[str] = mapped_column(primary_key=True)
-    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
-    owner: Mapped[str]
-    ended_at: Mapped[int]
-    wall_us: Mapped[int]
-    """Shares of all hosts together are the run's time."""
-    device_us: Mapped[int]

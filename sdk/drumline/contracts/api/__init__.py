@@ -11,6 +11,7 @@ from drumline.contracts.api.access import (
     Version,
 )
 from drumline.contracts.api.arrivals import Arrivals, ArrivalTimes, MemberArrival, Straggler
+from drumline.contracts.api.artifacts import Artifact
 from drumline.contracts.api.batches import Batch, BatchCancel, Outcome, OutcomeMetric, Outcomes, SubmittedBatch
 from drumline.contracts.api.fleet import (
     ChipLink,
@@ -153,6 +154,7 @@ __all__ = [
     "AlertTest",
     "ArrivalTimes",
     "Arrivals",
+    "Artifact",
     "Attempt",
     "Batch",
     "BatchCancel",

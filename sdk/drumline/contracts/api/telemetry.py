@@ -211,7 +211,7 @@ class Gap(Reply):
     id: str
     attempt: AttemptId
     member: MemberId
-    what: Literal["log", "metrics", "reduction", "media", "profile", "spool", "result"]
+    what: Literal["log", "metrics", "reduction", "media", "profile", "artifact", "spool", "result"]
     """`spool` is of any kind: records that the host, or its disk, lost."""
     count: int | None
     size_bytes: int | None
