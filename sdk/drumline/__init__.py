@@ -22,13 +22,14 @@ if TYPE_CHECKING:
         ServerUnreachableError,
         WaitTimeoutError,
     )
-    from drumline.job import RunContext, RunStopping
+    from drumline.job import ArtifactWarning, RunContext, RunStopping
     from drumline.media import Histogram, Image, Table, Text
     from drumline.resources.plans import Plan
     from drumline.resources.runs import Run
 
 __all__ = [
     "APIError",
+    "ArtifactWarning",
     "Client",
     "Config",
     "DrumlineError",
@@ -48,6 +49,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "ArtifactWarning": "drumline.job",
     "Client": "drumline.client",
     "Config": "drumline._transport",
     "Histogram": "drumline.media",

@@ -6,6 +6,7 @@ def main(run: RunContext, *, epochs: int = 20) -> dict[str, float]: ...
 """
 
 from collections.abc import Mapping
+from os import PathLike
 from typing import Any, Protocol, runtime_checkable
 
 from pydantic import JsonValue
@@ -22,6 +23,10 @@ class RunStopping(BaseException):
     Like KeyboardInterrupt it is no Exception, so that a program's `except Exception` does not swallow it. A program may
     catch it to save its state, and must then return or raise; one that keeps running is killed after its grace period.
     """
+
+
+class ArtifactWarning(UserWarning):
+    """`run.save_artifact` keeps nothing: the message says why. No error, so that it ends no training."""
 
 
 @runtime_checkable
@@ -52,6 +57,26 @@ class RunContext(Protocol):
         Raises ValueError for a negative step and for an array that was donated or deleted, TypeError for a scalar of
         more than one element, MediaError for what is beyond a bound of `drumline.contracts.media`, RunStopping after a
         cancel.
+        """
+
+    def save_artifact(
+        self,
+        path: str | PathLike[str],
+        name: str | None = None,
+        *,
+        kind: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """Keeps a file, or a directory of files as one zip, with the run: a model export, a table, a plot.
+
+            run.save_artifact("export", kind="model", metadata={"accuracy": 0.97})
+
+        `name` (default: the path's own) is how it is listed; of one name the newest is first. `kind` is a word of your
+        own. Metadata: up to 20 texts, numbers and flags. It is copied before this returns, so that the file may change
+        or go at once, and sent from the host afterwards, also once the run has ended. Any: a metadata value.
+
+        What can't be kept (it is not there, is too large, has a name that no file may have) ends no training: it is
+        an ArtifactWarning, and is told with the run's gaps. Returns whether it is kept.
         """
 
     @property

@@ -2,7 +2,9 @@
 
 import operator
 import time
+import warnings
 from collections.abc import Mapping
+from os import PathLike
 from types import MappingProxyType
 from typing import Any
 
@@ -10,7 +12,8 @@ from pydantic import JsonValue
 
 from drumline.checkpoints.managers import RunCheckpoints
 from drumline.contracts.base import unstorable_text
-from drumline.job import Scalar
+from drumline.job import ArtifactWarning, Scalar
+from drumline.local.artifacts import RefusedArtifactError, find_source
 from drumline.local.media import Taken, check_alive, take
 from drumline.local.stop_request import StopRequest
 from drumline.media import Media, Summary
@@ -20,6 +23,8 @@ SHOWN_EVERY_S = 0.25
 MAX_NAME = 200
 _MOST = 1e30
 """Of what an example holds and takes: more is a mistake, and its sums have to be finite."""
+_MOST_BYTES = 2 * 1024**3
+"""Of an artifact, as servers take it unless they are told otherwise."""
 _MAX_STEP = 2**53
 """JavaScript counts exactly to here."""
 
@@ -91,6 +96,22 @@ class LocalRun:
             self._logged = None
         else:
             self._logged = (step, scalars)
+
+    def save_artifact(
+        self,
+        path: str | PathLike[str],
+        name: str | None = None,
+        *,
+        kind: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """As `RunContext.save_artifact`; looked at, and kept nowhere: the file stays where the program wrote it."""
+        try:
+            find_source(path, name, kind, metadata, most_bytes=_MOST_BYTES)
+        except RefusedArtifactError as error:
+            warnings.warn(f"run.save_artifact keeps nothing: {error}", ArtifactWarning, stacklevel=2)
+            return False
+        return True
 
     def set_total_steps(self, total: int) -> None:
         """As `RunContext.set_total_steps`; ValueError for a negative number."""

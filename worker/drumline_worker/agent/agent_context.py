@@ -22,8 +22,9 @@ from drumline_worker.host.rundir import SPOOL_BYTES, Ending, RunDirectory, Start
 from drumline_worker.host.system import boot_id, boottime, now
 
 _version = cache(importlib.metadata.version)
-MAX_SENDING = 2
-"""Batches of telemetry of this host that are under way at once: a flood of one member holds up no other."""
+MAX_SENDING = MAX_UPLOADING = 2
+"""Batches of telemetry of this host, and pieces of artifacts, under way at once: a flood of one member
+holds up no other."""
 _LOG = logging.getLogger(__name__)
 _CLAIM_ATTEMPTS = 5
 """With the pauses between them some 6 s, about a heartbeat: the reply to the next one assigns the member again."""
@@ -152,6 +153,8 @@ class AgentContext:
     """Telemetry of one member on disk that the server has not taken."""
     sending: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_SENDING))
     """Members take turns at it with their batches, in the order in which they come."""
+    uploading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_UPLOADING))
+    """And at this with pieces of what they keep."""
 
 
 class ClaimLostError(Exception):

@@ -19,6 +19,8 @@ from typing import TypeVar
 import httpx2
 from pydantic import BaseModel, SecretStr, ValidationError
 
+from drumline.contracts.api import PieceAddress
+from drumline.contracts.artifacts import ArtifactUpload
 from drumline.contracts.events import MemberAck, MemberEnd
 from drumline.contracts.plans import PlanReport, PlanTaken
 from drumline.contracts.problems import Problem, ProblemCode
@@ -43,6 +45,8 @@ from drumline_worker.host.rundir import sync_directory
 
 _PREFIX = "/api/v1/worker"
 _TIMEOUT = httpx2.Timeout(15.0, connect=5.0)
+_STORING = httpx2.Timeout(600.0, connect=5.0)
+"""The server hashes the whole of an artifact, and may bring it into an object store, before it answers."""
 _TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 Answer = TypeVar("Answer", bound=BaseModel)
 
@@ -297,16 +301,50 @@ class Api:
                 raise UnreachableError(f"the object store {response.url.host} answered {response.status_code}")
             yield response
 
+    async def find_artifact(self, member: str, sha256: str) -> ArtifactUpload:
+        """How far a content has come that the member keeps."""
+        return await self._ask("GET", member, sha256, ArtifactUpload)
+
+    async def find_artifact_address(self, member: str, sha256: str, offset: int) -> PieceAddress:
+        """Where in the object store the piece from `offset` on goes."""
+        return await self._ask("POST", member, f"{sha256}/address?offset={offset}", PieceAddress)
+
+    async def send_artifact(self, member: str, sha256: str, offset: int, piece: bytes) -> ArtifactUpload:
+        """Sends a piece of it; the answer to the last one comes once the whole is stored."""
+        return await self._ask("PATCH", member, f"{sha256}?offset={offset}", ArtifactUpload, piece)
+
+    async def end_artifacts(self, member: str) -> None:
+        """Says that there is no more of them."""
+        await self._send(f"/members/{member}/artifacts:end", b"", self._key_of(member))
+
+    async def put_elsewhere(self, url: str, piece: bytes, headers: dict[str, str]) -> None:
+        """Writes to a signed address of the object store, by a client of its own: our token is for the server alone."""
+        try:
+            async with httpx2.AsyncClient(timeout=_TIMEOUT, trust_env=self._trust_env) as client:
+                response = await client.put(url, content=piece, headers=headers)
+        except httpx2.HTTPError as error:
+            raise UnreachableError(_describe(error)) from None
+        if not response.is_success:
+            raise UnreachableError(f"the object store {response.url.host} answered {response.status_code}")
+
     def _key_of(self, member: str) -> dict[str, str]:
         key = self._keys.find(member)
         return {} if key is None else {KEY_HEADER: key.get_secret_value()}
 
     async def _post(self, path: str, body: bytes, model: type[Answer], headers: dict[str, str] | None = None) -> Answer:
-        content = await self._send(path, body, headers)
+        return _parse(path, await self._send(path, body, headers), model)
+
+    async def _ask(self, method: str, member: str, path: str, model: type[Answer], piece: bytes = b"") -> Answer:
+        """Of an artifact of the member."""
+        place = f"{_PREFIX}/members/{member}/artifacts/{path}"
+        headers = {"content-type": "application/octet-stream", **self._key_of(member)}
         try:
-            return model.model_validate_json(content, extra="ignore")  # a newer server may say more (P18)
-        except ValidationError as error:
-            raise UnreachableError(f"{path} answered something else than {model.__name__}: {error}") from None
+            response = await self._client.request(method, place, content=piece, headers=headers, timeout=_STORING)
+        except httpx2.HTTPError as error:
+            raise UnreachableError(_describe(error)) from None
+        if response.is_error:
+            raise _error(response)
+        return _parse(place, response.content, model)
 
     async def _send(self, path: str, body: bytes, headers: dict[str, str] | None = None) -> bytes:
         try:
@@ -318,6 +356,13 @@ class Api:
         if response.is_error:
             raise _error(response)
         return response.content
+
+
+def _parse(path: str, content: bytes, model: type[Answer]) -> Answer:
+    try:
+        return model.model_validate_json(content, extra="ignore")  # a newer server may say more (P18)
+    except ValidationError as error:
+        raise UnreachableError(f"{path} answered something else than {model.__name__}: {error}") from None
 
 
 def _json(body: BaseModel, newer: str) -> bytes:

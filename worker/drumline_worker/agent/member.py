@@ -12,6 +12,7 @@ from drumline.contracts.worker_api import Claimed, LiveMember, MemberHeartbeat, 
 from drumline_worker.agent import agent_context
 from drumline_worker.agent.agent_context import AgentContext, ClaimLostError, CoordinatorPort, ending_before_start
 from drumline_worker.agent.api import Backoff, RefusedError, UnreachableError
+from drumline_worker.agent.artifact_sender import ArtifactSender
 from drumline_worker.agent.host_cache import BundleUnavailableError
 from drumline_worker.agent.links import LaunchError, ShimLink
 from drumline_worker.agent.maintenance import end_strays
@@ -133,7 +134,7 @@ class HostedMember:
 
     def unsent(self) -> UnsentTelemetry | None:
         """What there is to send of a member that has ended; None before, and when all is sent."""
-        if not self.ended.is_set() or self._sender is None:
+        if not self.ended.is_set() or self._sender is None or self._sender.done.is_set():
             return None
         return UnsentTelemetry(member=self.id, unsent_bytes=self._sender.unsent_bytes)
 
@@ -286,6 +287,7 @@ class HostedMember:
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(sender.run())
+            tasks.create_task(ArtifactSender(self._context, self.id, self._directory, sender).run())
             ending = await self._follow(sender)
             self.ended.set()
             _LOG.info("%s ended: %s %s", self.id, ending.reason, ending.message)

@@ -21,6 +21,8 @@ MAX_BATCH_BYTES = 960 * 1024
 PAUSE_S = 0.1
 """While the program runs and nothing is left over, at most ten batches a second: events collect meanwhile."""
 _NO_WINDOW_S = 1.0
+_NAMED = frozenset({"log", "metrics", "reduction", "media", "profile", "artifact"})
+"""Kinds of events whose loss a gap names."""
 
 
 class TelemetrySender:
@@ -48,6 +50,10 @@ class TelemetrySender:
         self._last: int | None = None
         self._changed = asyncio.Event()
         self._finished = asyncio.Event()
+        self.news = asyncio.Event()
+        """Set when the server has taken more, or nothing more will be sent."""
+        self.done = asyncio.Event()
+        """Set when nothing more will be sent."""
         self._unacked: deque[Record] = deque()
         self._acked = 0
         self._window = MAX_BATCH_EVENTS
@@ -84,6 +90,8 @@ class TelemetrySender:
                     await self._pause()
         finally:
             self._reader.close()
+            self.done.set()
+            self.news.set()
 
     async def _pause(self) -> None:
         """Lets events collect, unless the program has ended or there is more to send."""
@@ -128,6 +136,7 @@ class TelemetrySender:
         self._window = ack.window
         self._batch_limit = MAX_BATCH_EVENTS
         self._on_ack(ack)
+        self.news.set()
 
     async def _on_refused(self, error: RefusedError, batch: list[Record]) -> bool:
         if error.member_is_gone:
@@ -169,10 +178,14 @@ def _refused_event(record: Record) -> bytes:
     """What is sent in the place of an event that the server refuses: the loss of what it held."""
     payload = record.payload or b"{}"
     held = json.loads(payload)
-    known_to_all = held.get("what") not in ("media", "profile")  # which a server of the release before does not know
+    known_to_all = held.get("what") not in (
+        "media",
+        "profile",
+        "artifact",
+    )  # which a server of the release before does not know
     if held.get("kind") == "gap" and known_to_all:
         return payload
-    what = held["kind"] if held.get("kind") in ("log", "metrics", "reduction", "media", "profile") else "spool"
+    what = held["kind"] if held.get("kind") in _NAMED else "spool"
     count = len(held["names"]) if what == "metrics" else held.get("count", 1)
     size = len(held["text"].encode()) if what == "log" else len(payload)
     return _gap(record.seq, what, count, size, "the server refused this event")

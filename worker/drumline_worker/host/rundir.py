@@ -8,6 +8,7 @@
     spool/        telemetry not yet acknowledged
     end.json      how it ended; its presence means that the end is final
     program/      the extracted bundle
+    artifacts/    what the program keeps for its run, by digest, until the server has it
     scratch/      working directory, HOME and TMPDIR of the program
 ```
 """
@@ -106,6 +107,7 @@ class RunDirectory:
         self.spool = path / "spool"
         self.program = path / "program"
         self.scratch = path / "scratch"
+        self.artifacts = path / "artifacts"
 
     def create(self) -> None:
         """Makes the directory and its parts, all 0700. Raises FileExistsError if the member was started before."""

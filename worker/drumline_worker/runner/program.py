@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from drumline.local.local_run import example_numbers, sort_out, whole_number
 from drumline.local.stop_request import StopRequest
 from drumline.media import Media, Summary
 from drumline_worker.host.tally import PhaseTimes
+from drumline_worker.runner.artifacts import ArtifactReports
 from drumline_worker.runner.channel import Channel, Ticker
 from drumline_worker.runner.gang_checks import Arrivals
 from drumline_worker.runner.runner_telemetry import Telemetry
@@ -71,7 +73,7 @@ def with_defaults(main: Main, parameters: Mapping[str, JsonValue]) -> dict[str, 
 class WorkerRun:
     """A `drumline.job.RunContext` over the socket to the shim."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keywords, each a part of its process
         self,
         run_id: str,
         strategy: dist.Strategy,
@@ -81,9 +83,11 @@ class WorkerRun:
         checkpoints: RunCheckpoints,
         stop_request: StopRequest,
         times: PhaseTimes,
+        artifacts: ArtifactReports,
         arrivals: Arrivals | None = None,
     ) -> None:
         self._id = run_id
+        self._artifacts = artifacts
         self._strategy = strategy
         self._telemetry = telemetry
         self._ticker = ticker
@@ -132,6 +136,18 @@ class WorkerRun:
         for name, value in scalars.items():
             self._telemetry.point(name, step, value)
         self._telemetry.name_step(step)
+
+    def save_artifact(
+        self,
+        path: str | os.PathLike[str],
+        name: str | None = None,
+        *,
+        kind: str | None = None,
+        metadata: Mapping[str, Any] | None = None,  # Any: as RunContext has it
+    ) -> bool:
+        """As `RunContext.save_artifact`; copied into the member's directory, from where the agent sends it."""
+        self._ticker.advance()
+        return self._artifacts.save(path, name, kind, metadata)
 
     def set_total_steps(self, total: int) -> None:
         """As `RunContext.set_total_steps`."""

@@ -30,6 +30,7 @@ from drumline.local.strategies import ObservedStrategy
 from drumline_worker.host.messages import STACK_SIGNAL
 from drumline_worker.host.rundir import ChipOrder, RunDirectory, StartOrder
 from drumline_worker.host.tally import Tally
+from drumline_worker.runner.artifacts import ArtifactReports
 from drumline_worker.runner.channel import Channel, Ticker
 from drumline_worker.runner.chip_plan import plan_on_chips, prepare_compiler
 from drumline_worker.runner.devices import (
@@ -79,12 +80,13 @@ def run_member(directory: RunDirectory, order: StartOrder, link: socket.socket, 
     if order.chips is not None:
         return _plan_on_chips(directory, order, order.chips, channel)
     try:
-        prepared = _prepare_run(order, channel, tally)
+        prepared = _prepare_run(directory, order, channel, tally)
     except (DevicesUnavailableError, RendezvousError, UnsupportedStrategyError, RuntimeError) as error:
         sys.stderr.write(f"drumline: {error}\n")
         return _fail(
             channel, _start_reason(error), str(error) if isinstance(error, RendezvousError) else _summary(error)
         )
+    tally.times.enter(Spent.OWN_CODE)
     return _run_program(directory, order, channel, prepared)
 
 
@@ -125,7 +127,7 @@ def _flush_forever(streams: Sequence[TextIO]) -> None:
                 stream.flush()
 
 
-def _prepare_run(order: StartOrder, channel: Channel, tally: Tally) -> _Prepared:
+def _prepare_run(directory: RunDirectory, order: StartOrder, channel: Channel, tally: Tally) -> _Prepared:
     claimed = order.claimed
     ticker, devices = _come_together(order, channel, tally)
     strategy = build_strategy(claimed.strategy, [device for _, device in devices])
@@ -150,7 +152,6 @@ def _prepare_run(order: StartOrder, channel: Channel, tally: Tally) -> _Prepared
         probe = ProbeObserver([device.id for _, device in devices], order.probe_steps, stop_request)
         telemetry = Telemetry(channel, stop_request.raise_if_forced, tally, probe)
         observed = ObservedStrategy(strategy, probe, every=(1, None))
-    on_sigterm(stop_request.request)
     manager = _open_manager(order, channel, telemetry, ticker, stop_request)
     checkpoints = RunCheckpoints(manager, claimed.checkpoint, observed)
     run = WorkerRun(
@@ -161,9 +162,9 @@ def _prepare_run(order: StartOrder, channel: Channel, tally: Tally) -> _Prepared
         checkpoints=checkpoints,
         stop_request=stop_request,
         times=tally.times,
+        artifacts=ArtifactReports(channel, directory.artifacts, claimed.artifact_bytes, ticker.waits),
         arrivals=arrivals,
     )
-    tally.times.enter(Spent.OWN_CODE)
     return _Prepared(run, probe, watch, check)
 
 
@@ -226,6 +227,7 @@ def _open_manager(
         stop_request.raise_if_forced()
 
     manager = open_manager(Path(order.checkpoints), order.claimed, CheckpointEvents(channel, telemetry), on_wait)
+    on_sigterm(stop_request.request)
     channel.listen(stop_request.request, manager.note_registered)
     return manager
 

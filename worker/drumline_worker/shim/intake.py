@@ -47,6 +47,7 @@ _FROM_PROGRAM = frozenset(
         "metrics",
         "media",
         "profile",
+        "artifact",
         "summary",
         "reduction",
         "non_finite",

@@ -197,7 +197,7 @@ def _what(event: WorkerEvent) -> str | None:
     """What a gap event calls the loss of `event`; None for what is kept at any cost."""
     if event.kind in _KEPT_AT_ANY_COST:
         return None
-    return event.kind if event.kind in ("log", "metrics", "reduction", "media", "profile") else "spool"
+    return event.kind if event.kind in ("log", "metrics", "reduction", "media", "profile", "artifact") else "spool"
 
 
 def _keep_or_gap(what: str | None, events: list[_Waiting]) -> list[bytes]:
