@@ -43,6 +43,7 @@ from drumline.contracts.worker_api import KEY_HEADER
 from drumline_server.services.access import create_token
 from drumline_server.storage.models import (
     ArrivalRecord,
+    Artifact,
     Batch,
     Hold,
     Host,
@@ -377,7 +378,8 @@ class LargeWorld:
         path = f"{member.id}/artifacts/{kept['sha256']}"
         sent = self.worker_client.patch(f"{V1}/worker/members/{path}", params={"offset": 0}, content=content)
         assert sent.json()["state"] == "STORED", sent.text
-        found = self.client.get(f"{V1}/runs/{self.names['told']}/artifacts").json()["items"][0]["id"]
+        is_there = select(Artifact.id).where(Artifact.location.is_not(None))
+        found = self.core.read(lambda session: session.scalars(is_there).one())
         self.names |= {"content": path, "artifact": f"{self.names['told']}/artifacts/{found}"}
 
     def _tell_profiles(self, member: Member) -> None:

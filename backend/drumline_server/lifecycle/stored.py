@@ -287,7 +287,7 @@ def _refusal(session: Session, row: Artifact, terms: ArtifactTerms) -> str | Non
 
 
 def _settle(session: Session, row: Artifact, state: ArtifactState, *, now: int, **columns: str | None) -> bool:
-    """Whether the artifact still was on its way. The one place where its state changes."""
+    """Whether the artifact still was on its way. The one place where its state changes; a run's end is its last event."""
     known = update(Artifact).where(Artifact.id == row.id, Artifact.state == ArtifactState.ARRIVING)
     values = {"state": state, "touched_at": now, **columns}
     if state == ArtifactState.STORED:
@@ -296,7 +296,7 @@ def _settle(session: Session, row: Artifact, state: ArtifactState, *, now: int, 
     session.refresh(row)
     if not changed.rowcount:  # type: ignore[attr-defined] # of an UPDATE
         return False
-    if session.scalar(select(Run.id).where(Run.id == row.run_id, Run.deleted_at.is_(None))) is not None:
+    if session.scalar(select(Run.id).where(Run.id == row.run_id, Run.ended_at.is_(None))) is not None:
         body = {"names": [row.name], "count": 1, "state": state}
         record_event(session, row.run_id, "artifact", body, now=now, attempt_id=row.attempt_id)
     return True

@@ -78,7 +78,7 @@ def test_what_a_program_keeps_is_read_back_as_it_was_and_what_is_refused_ends_no
         assert part in one
     project = server.core.project_id
     gaps = server.core.read(lambda session: list_gaps(session, project, member.run, None, cursor=None, limit=9)).items
-    assert [(gap.what, gap.count) for gap in gaps] == [("artifact", 1)] * 7
+    assert ({gap.what for gap in gaps}, sum(gap.count or 0 for gap in gaps)) == ({"artifact"}, 7)
 
 
 def _object(value: Any) -> dict[str, Any]:  # Any: JSON

@@ -57,6 +57,8 @@ const STATES: Record<string, Appearance> = {
   PENDING: { word: "Pending", tone: "idle", shape: "ring" },
   EXITED: { word: "Exited", tone: "idle", shape: "tick" },
   FENCED: { word: "Fenced", tone: "idle", shape: "barred" },
+  ARRIVING: { word: "Arriving", tone: "active", shape: "quarter" },
+  STORED: { word: "Stored", tone: "ok", shape: "tick" },
   KEPT: { word: "Kept", tone: "ok", shape: "tick" },
   DELETED: { word: "Deleted", tone: "idle", shape: "barred" },
   DAMAGED: { word: "Damaged", tone: "bad", shape: "cross" },

@@ -26,6 +26,7 @@ const RECORDS: Record<string, [one: string, many: string]> = {
   reduction: ["reduction", "reductions"],
   media: ["media value", "media values"],
   profile: ["traced step", "traced steps"],
+  artifact: ["artifact", "artifacts"],
   spool: ["record of any kind", "records of any kind"],
 };
 

@@ -31,6 +31,8 @@ const CONSEQUENCES: Record<
     keys: (id) => [[...runKeys.profiles(id), "list"], runKeys.replicas(id)],
     pauseMs: 1_000,
   },
+  artifact: { keys: (id) => [runKeys.artifacts(id)], pauseMs: 500 },
+  profile: { keys: (id) => [[...runKeys.profiles(id), "list"]], pauseMs: 1_000 },
   summary: { keys: (id) => [keys.run(id)], pauseMs: 300 },
   non_finite: { keys: (id) => [keys.run(id)], pauseMs: 100 },
   checkpoint: { keys: (id) => [runKeys.checkpoints(id)], pauseMs: 300 },

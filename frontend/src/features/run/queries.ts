@@ -19,6 +19,7 @@ export const runKeys = {
   metricNames: (id: string) => ["metric names", id] as const,
   reductions: (id: string) => [...keys.run(id), "reductions"] as const,
   media: (id: string) => [...keys.run(id), "media"] as const,
+  artifacts: (id: string) => [...keys.run(id), "artifacts"] as const,
   profiles: (id: string) => [...keys.run(id), "profiles"] as const,
   checkpoints: (id: string) => [...keys.run(id), "checkpoints"] as const,
   gaps: (id: string) => [...keys.run(id), "gaps"] as const,

@@ -8,6 +8,7 @@ import { formatInteger } from "@/lib/format";
 import { AttemptSelect } from "../attempt-select";
 import { GapNote } from "../gap-note";
 import { runEndedQuery } from "../queries";
+import { Artifacts } from "./artifacts";
 import { mediaQuery } from "./queries";
 import { Value } from "./value";
 
@@ -20,7 +21,7 @@ const KINDS = [
   { kind: "text", title: "Texts", className: "space-y-6 pt-3" },
 ] as const;
 
-/** What did it log beside numbers, and how did that change? */
+/** What did it log beside numbers, how did that change, and which files does it keep? */
 export function MediaTab() {
   const { runId } = route.useParams();
   const search = route.useSearch();
@@ -75,6 +76,9 @@ export function MediaTab() {
           {media.isFetchingNextPage ? "Loading more names" : "Show more names"}
         </Button>
       )}
+      <div className="mt-8">
+        <Artifacts attempt={search.attempt} runId={runId} />
+      </div>
     </>
   );
 }

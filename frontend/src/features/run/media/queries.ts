@@ -6,6 +6,31 @@ import { runKeys } from "../queries";
 /** Columns of a heat map. */
 const MOST_STEPS = 100;
 
+const ASK_AGAIN_MS = 2_000;
+
+/** Files that the run keeps, the newest first; asked again while one arrives, as no event tells of that once the run has ended. */
+export function artifactsQuery(id: string, attempt: string | undefined) {
+  return infiniteQueryOptions({
+    queryKey: [...runKeys.artifacts(id), attempt] as const,
+    initialPageParam: undefined as string | undefined,
+    queryFn: ({ pageParam, signal }) =>
+      body(
+        api.GET("/api/v1/runs/{run_id}/artifacts", {
+          params: { path: { run_id: id }, query: { attempt, cursor: pageParam, limit: 50 } },
+          signal,
+        }),
+      ),
+    getNextPageParam: (page) => page.next ?? undefined,
+    refetchInterval: ({ state }) =>
+      state.data?.pages.some(({ items }) => items.some((one) => one.state === "ARRIVING")) && ASK_AGAIN_MS,
+    placeholderData: keepPreviousData,
+  });
+}
+
+export function artifactAddress(id: string, artifact: string): string {
+  return `/api/v1/runs/${encodeURIComponent(id)}/artifacts/${encodeURIComponent(artifact)}/file`;
+}
+
 /** What was logged under which name, page by page. */
 export function mediaQuery(id: string, attempt: string | undefined) {
   return infiniteQueryOptions({
