@@ -287,7 +287,7 @@ def _refusal(session: Session, row: Artifact, terms: ArtifactTerms) -> str | Non
 
 
 def _settle(session: Session, row: Artifact, state: ArtifactState, *, now: int, **columns: str | None) -> bool:
-    """Whether the artifact still was on its way. The one place where its state changes; a run's end is its last event."""
+    """Whether the artifact still was on its way. Only here its state changes; a run's end is its last event."""
     known = update(Artifact).where(Artifact.id == row.id, Artifact.state == ArtifactState.ARRIVING)
     values = {"state": state, "touched_at": now, **columns}
     if state == ArtifactState.STORED:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ from drumline_server.storage.blobs import open_store
 from drumline_worker.agent.api import Api, BundleMismatchError, MemberKeys, UnreachableError
 from drumline_worker.agent.host_cache import BundleCache
 from support.clock import RunningClock
-from support.deployment import QUICKER, Deployment
+from support.deployment import DRUMLINE, QUICKER, Deployment
 from support.edge import EdgeServer, Setup, edge_server
 from support.layer import Answer
 from support.object_store import BUCKET, SECRET, ObjectServer, object_server
@@ -344,3 +345,84 @@ def test_a_run_of_a_real_worker_has_its_program_from_the_store_and_no_credential
     assert (len(told) > 0, any(told)) == (True, False)
     (location,) = [name for name in objects.sent("GET") if "-" in name]
     assert location[:2] == bundle.digest(bundle.pack(program))[7:9], "the worker had it from the store"
+
+
+def adopted(objects: ObjectServer, data_dir: Path, database_url: str, place: str) -> subprocess.CompletedProcess[str]:
+    """What `drumline server adopt-store` says of another place in the bucket."""
+    named = {"DRUMLINE_DATA_DIR": str(data_dir), "DRUMLINE_DATABASE_URL": database_url, "DRUMLINE_STORE": place}
+    return subprocess.run(
+        [DRUMLINE, "server", "adopt-store"],
+        env={**os.environ, **objects.environment(), **named},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_a_database_whose_bucket_is_lost_adopts_another_and_hears_what_it_lacks(
+    objects: ObjectServer, server: EdgeServer, program: Path, sqlite_url: str, tmp_path: Path
+) -> None:
+    other = f"s3://{BUCKET}/other"
+    with Client(server.url, server.admin_token) as client:
+        client.submit(program, wait_for_devices=True)
+    settings = Settings.model_validate({"data_dir": tmp_path / "second", "database_url": sqlite_url, "store": other})
+    with pytest.raises(StoreError, match="run: drumline server adopt-store"):
+        prepare(settings)
+
+    told = adopted(objects, tmp_path / "second", sqlite_url, other)
+    assert told.returncode == 0, told.stderr
+    assert f"{other} is the store of this database from now on." in told.stdout
+    assert "2 of the 2 bundles that the database knows are not in it" in told.stderr
+    prepare(settings)
+    with pytest.raises(StoreError, match="does not hold the programs of this database"):
+        prepare(settings.model_copy(update={"store": objects.url}))
+
+    back = adopted(objects, tmp_path / "second", sqlite_url, objects.url)
+    assert back.returncode == 0
+    assert "1 of the 2 bundles" in back.stderr, "the core's own has no bytes"
+    nowhere = adopted(objects, tmp_path / "second", sqlite_url, "s3://nowhere/a")
+    assert (nowhere.returncode > 0, "there is no bucket of that name" in nowhere.stderr) == (True, True)
+
+
+KEEPS = """
+import pathlib
+
+def main(run, *, size: int):
+    pathlib.Path("big.bin").write_bytes(bytes(range(256)) * (size // 256))
+    pathlib.Path("small.txt").write_text("small")
+    return [run.save_artifact("big.bin"), run.save_artifact("small.txt"), run.save_artifact("big.bin", "same.bin")]
+"""
+
+
+def test_what_a_run_keeps_goes_from_its_host_into_the_store_and_from_there_to_who_asks(
+    objects: ObjectServer, tmp_path: Path
+) -> None:
+    objects.reset()
+    size = 20 * MIB
+    source = tmp_path / "keeps.py"
+    source.write_text(KEEPS)
+    settings = {**QUICKER, **objects.environment(DRUMLINE_STORE=objects.url)}
+    deployment = Deployment.start(tmp_path / "up", "--cpu-devices", "1", environment=settings)
+    try:
+        deployment.wait_for_devices(1)
+        with Client(deployment.url, deployment.token) as client:
+            objects.line.break_after(12 * MIB)  # in the second piece
+            run = client.submit(source, parameters={"size": size}).wait(120)
+            wait_until(lambda: all(one.is_stored for one in run.artifacts()), timeout_s=60, what="all of it is there")
+            same, small, big = run.artifacts()
+            objects.line.truncate_after(5 * MIB)  # while it is read
+            saved = big.save(tmp_path / "big").read_bytes()
+            read = objects.sent("GET", f"{big.details.sha256[9:]}-")
+            plain = httpx2.get(
+                f"{deployment.url}{V1}/runs/{run.id}/artifacts/{small.details.id}/file",
+                headers={"Authorization": f"Bearer {deployment.token}"},
+            )
+    finally:
+        deployment.stop()
+    assert run.result == [True] * 3
+    assert saved == bytes(range(256)) * (size // 256)
+    assert plain.content == b"small", "who does not ask for an address has it from the server"
+    assert same.details.sha256 == big.details.sha256
+    pieces = [int(name.rpartition("/")[2]) for name in objects.sent("PUT", "/unfinished/")]
+    assert sorted({*pieces}) == [0, 8 * MIB, 16 * MIB]
+    assert len(read) >= 2, "once by an address that broke, and once again"
+    written = {name for name in objects.sent("PUT") if name[:2] + name[3:65] == big.details.sha256[7:]}
+    assert len(written) == 1, "two names, one content"

@@ -32,7 +32,6 @@ const CONSEQUENCES: Record<
     pauseMs: 1_000,
   },
   artifact: { keys: (id) => [runKeys.artifacts(id)], pauseMs: 500 },
-  profile: { keys: (id) => [[...runKeys.profiles(id), "list"]], pauseMs: 1_000 },
   summary: { keys: (id) => [keys.run(id)], pauseMs: 300 },
   non_finite: { keys: (id) => [keys.run(id)], pauseMs: 100 },
   checkpoint: { keys: (id) => [runKeys.checkpoints(id)], pauseMs: 300 },

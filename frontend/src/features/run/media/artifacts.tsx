@@ -24,7 +24,9 @@ export function Artifacts({ runId, attempt }: ArtifactsProps) {
   const rows = pages.data?.pages.flatMap(({ items }) => items) ?? [];
   return (
     <Section note={rows.length > 0 && "newest first"} title="Artifacts">
-      <GapNote runId={runId} what="artifact" />
+      <div className="pt-2 empty:hidden">
+        <GapNote runId={runId} what="artifact" />
+      </div>
       {pages.error && !pages.data && (
         <ErrorState
           error={pages.error}
