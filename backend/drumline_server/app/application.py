@@ -134,6 +134,7 @@ def _add_routes(app: Application) -> None:
     """Routes are looked through in this order: those that every run and host asks for again and again come first."""
     for router in (
         fleet.workers_router,
+        fleet.artifacts_router,
         runs.router,
         curves.stream_router,
         records.router,

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 PAUSES = Pauses(0.05, 1.0)
 """Of a `wait` with a time limit. It asks again and again: a silent stream can't be left in time."""
-
-
 STACKS_S = 5.0
 """They come within 2 s from hosts that answer."""
 _ASK_AGAIN_S = 0.2
@@ -245,9 +243,8 @@ class Run:
 
         Raises AlreadyEndedError or ConflictError where no process of it lives.
         """
-        path = f"{self._path}/stacks"
+        path, until = f"{self._path}/stacks", time.monotonic() + timeout
         told = self._transport.post(path, RunStacks)
-        until = time.monotonic() + timeout
         while not told.is_complete and time.monotonic() < until:
             time.sleep(_ASK_AGAIN_S)
             told = self._transport.get(path, RunStacks)
@@ -392,8 +389,8 @@ def _points(names: tuple[str, ...], attempt: str | None) -> Params:
 
 def submit_run(transport: Transport, request: RunSubmit, idempotency_key: str | None) -> Run:
     """Submits a run of a program that the server has."""
-    key = idempotency_key or uuid.uuid4().hex
-    return Run(transport, transport.post("/runs", api.SubmittedRun, Body.of(request), key=key).run)
+    body, key = Body.of(request), idempotency_key or uuid.uuid4().hex
+    return Run(transport, transport.post("/runs", api.SubmittedRun, body, key=key).run)
 
 
 def describe_reason(reason: api.Reason | None) -> str:

@@ -1,16 +1,27 @@
 """`/hosts` and `/devices`: what there is to run on; `/overview`: what runs there; `/worker`: what agents call with
-their own token.
+their own token, and the artifacts that they bring.
 """
 
 from typing import Annotated, Literal
 
-from fastapi import Depends, Query, Request, status
+from fastapi import Depends, Query, Request, Response, status
 from fastapi.responses import FileResponse, RedirectResponse
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.artifacts import ArtifactUpload
-from drumline.contracts.base import DeviceId, HostId, MemberId, PlanId, Sha256, Text, to_micros
+from drumline.contracts.base import (
+    ArtifactId,
+    AttemptId,
+    DeviceId,
+    HostId,
+    MemberId,
+    PlanId,
+    RunId,
+    Sha256,
+    Text,
+    to_micros,
+)
 from drumline.contracts.events import EventBatch, MemberAck, MemberEnd
 from drumline.contracts.plans import PlanReport, PlanTaken
 from drumline.contracts.stacks import StacksReport
@@ -31,6 +42,7 @@ from drumline.contracts.worker_api import (
 from drumline_server.base.callers import Principal
 from drumline_server.http.dependencies import (
     DEFAULT_PAGE,
+    EXPORT,
     AppDep,
     CursorText,
     Direct,
@@ -52,7 +64,7 @@ from drumline_server.lifecycle.stored import ArtifactTerms, Kept, lose_rest
 from drumline_server.scheduling.snapshot import SchedulingTerms
 from drumline_server.services import access, bundles, fleet, identity, overview
 from drumline_server.services.fleet import DeviceFilter
-from drumline_server.telemetry import ingest
+from drumline_server.telemetry import ingest, media
 
 router = api_router(tags=["fleet"])
 
@@ -323,3 +335,42 @@ async def fetch_bundle(
     """The zip of a program that a run of this host's project uses, or 307 to where in an object store it is."""
     location = await app.database.read(lambda session: bundles.location_for_host(session, worker.host_id, sha256))
     return await send_content(app.blobs, location, "application/zip", direct=direct)
+
+
+artifacts_router = api_router("/runs/{run_id}", tags=["telemetry"])
+
+
+@artifacts_router.get("/artifacts")
+async def list_artifacts(
+    *,
+    run_id: RunId,
+    principal: ReaderDep,
+    _: KnownQuery,
+    app: AppDep,
+    attempt: AttemptId | None = None,
+    cursor: CursorText = None,
+    limit: Limit = DEFAULT_PAGE,
+) -> api.Page[api.Artifact]:
+    """Files and directories that the program keeps with the run, newest first, and how far they have come."""
+    return await app.database.read(
+        lambda session: media.list_artifacts(session, principal.project_id, run_id, attempt, cursor=cursor, limit=limit)
+    )
+
+
+@artifacts_router.get(
+    "/artifacts/{artifact_id}/file",
+    dependencies=[EXPORT],
+    response_class=Response,
+    responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
+)
+async def get_artifact_file(
+    run_id: RunId, artifact_id: ArtifactId, principal: ReaderDep, app: AppDep, direct: Direct = False
+) -> Response:
+    """The file, or the zip of a directory; or 307 to where in an object store it is."""
+    kept, location = await app.database.read(
+        lambda session: media.get_artifact(session, principal.project_id, run_id, artifact_id)
+    )
+    if location is None:
+        raise media.not_there(kept)
+    name, form = (f"{kept.name}.zip", "zip") if kept.is_directory else (kept.name, "octet-stream")
+    return await send_content(app.blobs, location, f"application/{form}", direct=direct, name=name)

@@ -7,22 +7,20 @@ from fastapi import Query, Response
 from fastapi.responses import StreamingResponse
 
 from drumline.contracts import api
-from drumline.contracts.base import ArtifactId, AttemptId, MediaId, MemberId, ProfileId, ReductionId, RunId, Timestamp
+from drumline.contracts.base import AttemptId, MediaId, MemberId, ProfileId, ReductionId, RunId, Timestamp
 from drumline.contracts.events import MetricName, Name
 from drumline.contracts.media import MediaKind
 from drumline.contracts.records import RECORDS_MEDIA_TYPE
 from drumline_server.http.dependencies import (
     DEFAULT_PAGE,
-    EXPORT,
     AppDep,
     CursorText,
-    Direct,
     KnownQuery,
     Limit,
     ReaderDep,
     api_router,
 )
-from drumline_server.http.json_bodies import cut, in_pieces, send_content
+from drumline_server.http.json_bodies import cut, in_pieces
 from drumline_server.lifecycle import checkpoints
 from drumline_server.services import plan_comparison
 from drumline_server.telemetry import comparison, ingest, logs, media, reductions, step_times
@@ -371,42 +369,6 @@ async def get_profile_file(run_id: RunId, profile_id: ProfileId, principal: Read
     )
     headers = {"Content-Security-Policy": _SANDBOX, "Content-Disposition": f'attachment; filename="{file.name}"'}
     return cut(file.content, "application/zip", headers)
-
-
-@router.get("/artifacts")
-async def list_artifacts(
-    *,
-    run_id: RunId,
-    principal: ReaderDep,
-    _: KnownQuery,
-    app: AppDep,
-    attempt: AttemptId | None = None,
-    cursor: CursorText = None,
-    limit: Limit = DEFAULT_PAGE,
-) -> api.Page[api.Artifact]:
-    """Files and directories that the program keeps with the run, newest first, and how far they have come."""
-    return await app.database.read(
-        lambda session: media.list_artifacts(session, principal.project_id, run_id, attempt, cursor=cursor, limit=limit)
-    )
-
-
-@router.get(
-    "/artifacts/{artifact_id}/file",
-    dependencies=[EXPORT],
-    response_class=Response,
-    responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
-)
-async def get_artifact_file(
-    run_id: RunId, artifact_id: ArtifactId, principal: ReaderDep, app: AppDep, direct: Direct = False
-) -> Response:
-    """The file, or the zip of a directory; or 307 to where in an object store it is."""
-    kept, location = await app.database.read(
-        lambda session: media.get_artifact(session, principal.project_id, run_id, artifact_id)
-    )
-    if location is None:
-        raise media.not_there(kept)
-    name, form = (f"{kept.name}.zip", "zip") if kept.is_directory else (kept.name, "octet-stream")
-    return await send_content(app.blobs, location, f"application/{form}", direct=direct, name=name)
 
 
 @router.get("/gaps")
