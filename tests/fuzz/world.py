@@ -272,6 +272,7 @@ def _users_bodies() -> Mapping[str, Any]:
         "/plan": {"run": _run(replicas=2), "probe": {}},
         ":cancel": {"grace_s": 1.5},
         ":rerun": {"wait_for_devices": True},
+        ":replace-secret": {"keep_old_s": 60.0},
         ":rollback": {"version": 1},
         "/runs/{run_id}": {"labels": {"team": "vision", "old": None}, "note": "x", "starred": True},
         "/run-views/{name}": {"where": "params.epochs > 1", "sort": "-created", "columns": ["params.epochs"]},

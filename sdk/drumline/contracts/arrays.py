@@ -19,6 +19,8 @@ MAX_STRIPS = 32
 MAX_WHOLE_ARRAY_BYTES = 64 * 1024
 MAX_WHOLE_BYTES = 9 * MAX_WHOLE_ARRAY_BYTES
 """Of all arrays of a reduction: parts of eight replicas and the result. In base64 it fits in a batch of telemetry."""
+MAX_WHOLE_TEXT = MAX_WHOLE_BYTES * 4 // 3 + 4_096
+"""Of these in base64: what zlib cannot make smaller becomes a little longer by it."""
 MAX_WHOLE_RUN_BYTES = 64 * 1024 * 1024
 """As they are stored, compressed, of all reductions of an attempt's process."""
 ELEMENT_BYTES = {

@@ -6,7 +6,7 @@ from pydantic import Field, JsonValue, SkipValidation, StringConstraints, model_
 
 from drumline.contracts.arrays import (
     MAX_DIMENSIONS,
-    MAX_WHOLE_BYTES,
+    MAX_WHOLE_TEXT,
     ArraySummary,
     NotWhole,
     ReductionSampling,
@@ -42,8 +42,6 @@ from drumline.contracts.usage import Usage
 
 MAX_EVENTS_PER_BATCH = 5_000
 MAX_REDUCTION_VALUES = 16_384
-MAX_WHOLE_TEXT = MAX_WHOLE_BYTES * 4 // 3 + 4_096
-"""Of a reduction's elements in base64: what zlib cannot make smaller becomes a little longer by it."""
 MAX_LOG_TEXT = 65_536
 MAX_POINTS = 16_384
 """Values of one metrics event."""
@@ -57,18 +55,12 @@ MAX_RESULT_MARKS_BYTES = 16_384
 MAX_CUT_BYTES = 65_536
 """Output and metrics are cut so that no event of theirs is longer as JSON."""
 
-STACKS_HEADING = "=== stacks of the program's threads"
-STACKS_ENDING = "=== end of stacks"
-"""Lines of the stream `system` around what a program that hangs was doing."""
-
 MetricName = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
 Name = Annotated[Text, StringConstraints(min_length=1, max_length=300)]
 Place = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_PLACE)]
 Seq = Annotated[int, Field(ge=1, lt=2**53)]
 Step = Annotated[int, Field(ge=0, lt=2**53)]
 Micros = Annotated[int, Field(ge=0, lt=2**53)]
-
-
 Axis = Annotated[int, Field(gt=-(2**31), lt=2**31)]
 Axes = Axis | Annotated[tuple[Axis, ...], Field(fail_fast=True), AtMost(MAX_DIMENSIONS)]
 

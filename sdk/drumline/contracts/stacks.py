@@ -7,6 +7,9 @@ from pydantic import Field, StringConstraints
 from drumline.contracts.base import AtMost, Contract, Finite, IncarnationId, MemberId, Reply, Text, Timestamp
 from drumline.contracts.events import Activity
 
+STACKS_HEADING = "=== stacks of the program's threads"
+STACKS_ENDING = "=== end of stacks"
+"""Lines of the stream `system` around what a program that hangs was doing."""
 MAX_STACKS = 128 * 1024
 """Characters of each kind of stacks; of more the beginning is kept."""
 MAX_COLLECTIVES = 256

@@ -11,7 +11,7 @@ from drumline import errors
 from drumline._transport import Params, Transport, backoff, describe
 from drumline.contracts import api
 from drumline.contracts.api import Logs, LogSearchPart, LogSegment, RunEvent
-from drumline.contracts.events import STACKS_ENDING, STACKS_HEADING
+from drumline.contracts.stacks import STACKS_ENDING, STACKS_HEADING
 from drumline.resources.run_events import is_terminal
 
 CHUNK_BYTES = 256 * 1024

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from drumline.contracts.events import STACKS_ENDING, STACKS_HEADING
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import Limits
+from drumline.contracts.stacks import STACKS_ENDING, STACKS_HEADING
 from drumline_worker.shim.stopping import DUMP_S
 from support.processes import living
 from support.worker_process import WorkerProcess

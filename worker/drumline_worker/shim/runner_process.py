@@ -17,8 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from drumline.contracts.events import STACKS_ENDING, STACKS_HEADING
-from drumline.contracts.stacks import MAX_STACKS
+from drumline.contracts.stacks import MAX_STACKS, STACKS_ENDING, STACKS_HEADING
 from drumline_worker.host.messages import STACK_SIGNAL
 from drumline_worker.host.rundir import RunDirectory, StartOrder
 from drumline_worker.host.system import close_all_fds_but, die_with_parent, kill_quietly, set_name
@@ -208,7 +207,7 @@ class StacksLook:
         return Seen(python, thread_states(self._pid)[:MAX_STACKS], "" if python else self._why_nothing())
 
     def _why_nothing(self) -> str:
-        if self._is_stopped:
+        if self._is_stopped or _process_state(self._pid) in _STOPPED:  # it may have been stopped since it was asked
             return "The process is stopped (SIGSTOP or a debugger): no handler of it runs. SIGCONT resumes it."
         return (
             f"The process did not answer within {_HELD_S + _ANSWER_S:g} s: it has only just begun, or waits in the "

@@ -73,6 +73,7 @@ from drumline.contracts.api.run_lists import (
 from drumline.contracts.api.runs import (
     Attempt,
     CancelRequest,
+    Checkpoint,
     Member,
     NonFinite,
     NonFinites,
@@ -92,7 +93,6 @@ from drumline.contracts.api.runs import (
 )
 from drumline.contracts.api.telemetry import (
     CURVE_COLUMNS,
-    Checkpoint,
     ComparedCurve,
     ComparedMetrics,
     ComparedRun,

@@ -24,7 +24,7 @@ from drumline.contracts.base import (
 from drumline.contracts.events import NonFiniteReplica
 from drumline.contracts.reasons import Category, EndReason
 from drumline.contracts.spec import Limits, Resources, Retries
-from drumline.contracts.states import AttemptState, MemberState, RunState
+from drumline.contracts.states import AttemptState, CheckpointState, MemberState, RunState
 from drumline.contracts.throughput import Throughput
 
 
@@ -293,3 +293,25 @@ class SubmittedRun(Reply):
     run: Run
     created_version: bool
     """Whether this submission made a new job version."""
+
+
+class Checkpoint(Reply):
+    """A checkpoint that was committed and registered."""
+
+    id: CheckpointId
+    attempt: AttemptId
+    """The attempt that saved it."""
+    fence: int
+    step: int
+    state: CheckpointState
+    host: HostId
+    """The host that wrote it."""
+    host_name: str
+    shared: bool
+    """Whether other hosts read the same volume; else only this one can resume from it."""
+    path: str
+    """Below the run's directory on the volume."""
+    size_bytes: int
+    manifest: str
+    """Hash of the list of its files, their sizes and hashes."""
+    created_at: Timestamp

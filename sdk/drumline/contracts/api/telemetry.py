@@ -1,4 +1,4 @@
-"""What a run shows of itself: placement, metrics, reductions, logs, checkpoints."""
+"""What a run shows of itself: placement, metrics, reductions, logs."""
 
 from typing import Literal, get_args
 
@@ -6,9 +6,7 @@ from drumline.contracts.api.fleet import DeviceFacts
 from drumline.contracts.arrays import ArraySummary, NotWhole, ReductionSampling
 from drumline.contracts.base import (
     AttemptId,
-    CheckpointId,
     DeviceId,
-    HostId,
     MemberId,
     ReductionId,
     Reply,
@@ -16,7 +14,6 @@ from drumline.contracts.base import (
     Timestamp,
 )
 from drumline.contracts.events import PlacedReplica
-from drumline.contracts.states import CheckpointState
 
 
 class PlacedDevice(DeviceFacts):
@@ -379,25 +376,3 @@ class Logs(Reply):
     """Whether nothing will be added."""
     complete: bool
     """Whether it has ended, and nothing of it is lost."""
-
-
-class Checkpoint(Reply):
-    """A checkpoint that was committed and registered."""
-
-    id: CheckpointId
-    attempt: AttemptId
-    """The attempt that saved it."""
-    fence: int
-    step: int
-    state: CheckpointState
-    host: HostId
-    """The host that wrote it."""
-    host_name: str
-    shared: bool
-    """Whether other hosts read the same volume; else only this one can resume from it."""
-    path: str
-    """Below the run's directory on the volume."""
-    size_bytes: int
-    manifest: str
-    """Hash of the list of its files, their sizes and hashes."""
-    created_at: Timestamp
