@@ -281,7 +281,6 @@ class Artifact(Base):
     member_id: Mapped[str] = mapped_column(ForeignKey("member.id"))
     seq: Mapped[int]
     rank: Mapped[int]
-    """Its member's."""
     host_id: Mapped[str]
     name: Mapped[str]
     kind: Mapped[str | None]
@@ -299,7 +298,6 @@ class Artifact(Base):
     reason: Mapped[str | None]
     """Why it is lost."""
     saved_at: Mapped[int]
-    """By its host's clock."""
     stored_at: Mapped[int | None]
 
 
