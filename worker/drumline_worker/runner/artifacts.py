@@ -18,7 +18,7 @@ from drumline_worker.runner.channel import Channel
 
 _KEPT_FREE_BYTES = 512 * 2**20
 """Of the host's disk, for telemetry and other runs."""
-_NO_SERVER = "the server is of a release that takes no artifacts; upgrade it"
+_NO_SERVER = "nothing is kept of a plan, nor by a server of a release that takes no artifacts"
 
 
 class ArtifactReports:

@@ -81,6 +81,17 @@ class ShapesRun:
                 check_scalar(name, value)
         self._observer.step_named(whole_number("run.log", "step", step))
 
+    def save_artifact(
+        self,
+        path: str | os.PathLike[str],
+        name: str | None = None,
+        *,
+        kind: str | None = None,
+        metadata: Mapping[str, Any] | None = None,  # Any: as RunContext has it
+    ) -> bool:
+        """Keeps nothing, and looks at no file: there are no values that a program could have written."""
+        return False
+
     def set_total_steps(self, total: int) -> None:
         """As `RunContext.set_total_steps`."""
         self._observer.total_told(whole_number("run.set_total_steps", "total", total))
