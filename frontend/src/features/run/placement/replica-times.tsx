@@ -10,7 +10,7 @@ import { replicaTimesQuery } from "../queries";
 import { formatMs } from "./arrival-times";
 
 const HEADS = ["Replica", "Host", "A step", "Computes", "Collectives", "Idle", "Waited least"];
-const COLORS = { computes: colorOf("steps"), collectives: colorOf("queue"), idle: "var(--line)" };
+const COLORS = { computes: colorOf("steps"), collectives: colorOf("queue"), idle: "transparent" };
 
 /** Which replica do the others wait for? */
 export function ReplicaTimes({ runId, ended }: { runId: string; ended: boolean }) {
@@ -129,7 +129,7 @@ function Bar({ one }: { one: ReplicaTime }) {
   const whole = parts.reduce((sum, [, ms]) => sum + ms, 0);
   if (whole === 0) return null;
   return (
-    <span aria-hidden className="flex h-3 w-40 overflow-hidden rounded-control">
+    <span aria-hidden className="flex h-3 w-40 overflow-hidden rounded-control border border-line">
       {parts.map(([name, ms]) => (
         <span
           className="h-full"

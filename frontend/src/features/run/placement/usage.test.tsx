@@ -50,5 +50,5 @@ it("shows the fullest of several devices", () => {
 
 it("says of a member that told nothing that it did not", () => {
   show([{ ...MEMBER, usage: null, at: null }]);
-  expect(rowText()).toContain("not told yet");
+  expect(rowText()).toContain("nothing was told");
 });

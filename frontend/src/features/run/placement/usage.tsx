@@ -27,7 +27,7 @@ export function Usage({ runId, ended }: { runId: string; ended: boolean }) {
       )}
       {query.error && found && <StaleBanner error={query.error} since={query.dataUpdatedAt} />}
       {query.isPending && <SkeletonRows label="what the members use" rows={2} />}
-      {found && <Table members={found.items} />}
+      {found && <Table ended={ended} members={found.items} />}
       {found?.next && (
         <p className="mt-3 text-muted text-xs">
           The first {formatInteger(found.items.length)} members; all by <code>drumline usage {runId}</code>.
@@ -37,7 +37,7 @@ export function Usage({ runId, ended }: { runId: string; ended: boolean }) {
   );
 }
 
-function Table({ members }: { members: readonly MemberUsage[] }) {
+function Table({ members, ended }: { members: readonly MemberUsage[]; ended: boolean }) {
   return (
     <ScrollBox>
       <table className="w-full whitespace-nowrap" data-testid="usage">
@@ -53,7 +53,7 @@ function Table({ members }: { members: readonly MemberUsage[] }) {
         </thead>
         <tbody>
           {members.map((member) => (
-            <Row key={member.rank} member={member} />
+            <Row ended={ended} key={member.rank} member={member} />
           ))}
         </tbody>
       </table>
@@ -61,7 +61,7 @@ function Table({ members }: { members: readonly MemberUsage[] }) {
   );
 }
 
-function Row({ member }: { member: MemberUsage }) {
+function Row({ member, ended }: { member: MemberUsage; ended: boolean }) {
   const { usage } = member;
   return (
     <tr className="h-8 border-line border-b last:border-b-0">
@@ -93,7 +93,7 @@ function Row({ member }: { member: MemberUsage }) {
         </>
       ) : (
         <td className="text-muted" colSpan={5}>
-          not told yet
+          {ended ? "nothing was told" : "not told yet"}
         </td>
       )}
     </tr>
