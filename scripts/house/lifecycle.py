@@ -22,7 +22,8 @@ def compare(page: str, traces: dict[str, Any]) -> list[str]:
     """What is wrong, a sentence each: steps whose function the trace does not enter, or not after the step before.
 
     What a run or host does all the time on the same path, as it sends what a member reports, has no time of its own
-    in a trace: of such a step only that it is on the way is known.
+    in a trace: of such a step only that it is on the way is known. It may be entered again, later and on a path of the
+    trace alone, as `CommitNews.publish` is by each commit; the steps after it need not wait for that.
     """
     found: list[str] = []
     _, *sections = _SECTION.split(page)
@@ -43,13 +44,14 @@ def _compare_section(name: str, text: str, entered: list[str], shared: list[str]
             yield f"{name}, step {number}: names no function"
             continue
         at = [place for place, each in enumerate(entered) if f".{each}".endswith(f".{code[1]}")]
-        if not at and any(f".{each}".endswith(f".{code[1]}") for each in shared):
+        is_shared = any(f".{each}".endswith(f".{code[1]}") for each in shared)
+        if not at and is_shared:
             continue
         if not at:
             yield f"{name}, step {number}: {code[1]} is not on the way"
         elif max(at) <= last:
             yield f"{name}, step {number}: {code[1]} is entered before the step above"
-        else:
+        elif not is_shared:
             last = min(place for place in at if place > last)
 
 

@@ -117,11 +117,6 @@ MEMBER_TRANSITIONS: dict[MemberState, frozenset[MemberState]] = {
     **{end: frozenset() for end in _GONE},
 }
 
-ARTIFACT_TRANSITIONS: dict[ArtifactState, frozenset[ArtifactState]] = {
-    ArtifactState.ARRIVING: frozenset({ArtifactState.STORED, ArtifactState.LOST}),
-    ArtifactState.STORED: frozenset(),
-    ArtifactState.LOST: frozenset(),
-}
 DEVICE_TRANSITIONS: dict[DeviceState, frozenset[DeviceState]] = {
     _D.FREE: frozenset({_D.HELD, _D.QUARANTINED}),
     _D.HELD: frozenset({_D.RELEASING, _D.FREE, _D.QUARANTINED}),

@@ -210,7 +210,8 @@ def test_steps_of_the_lifecycle_page_are_entered_in_their_order() -> None:
     assert compare(textwrap.dedent(page), {"submit": {"entered": entered[:2]}}) == [
         "submit, step 3: loops.start.look is not on the way"
     ]
-    assert compare(textwrap.dedent(page), {"submit": {"entered": entered[1:], "shared": entered[:1]}}) == []
+    for others in (entered[1:], entered[1:] + entered[:1]):
+        assert compare(textwrap.dedent(page), {"submit": {"entered": others, "shared": entered[:1]}}) == []
     assert compare(textwrap.dedent(page), {"cancel": {"entered": entered}}) == [
         "submit: there is no such trace, only cancel"
     ]

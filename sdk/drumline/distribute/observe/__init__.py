@@ -14,6 +14,7 @@ import jax
 from drumline.distribute.observe.summaries import MAX_LISTED_ELEMENTS as MAX_LISTED_ELEMENTS
 from drumline.distribute.observe.summaries import ArrayStrip as ArrayStrip
 from drumline.distribute.observe.summaries import ArraySummary as ArraySummary
+from drumline.distribute.observe.summaries import ReductionRecord as ReductionRecord
 from drumline.distribute.observe.summaries import Sampling as Sampling
 from drumline.distribute.observe.summaries import SummaryOnDevice as SummaryOnDevice
 from drumline.distribute.observe.summaries import summarize as summarize
@@ -97,30 +98,6 @@ class CollectiveRecord:
     step: int
     entered_at: int
     left_at: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReductionRecord:
-    """What a reduction took in and gave out.
-
-    ``inputs`` holds one raw array per replica and ``counts`` the elements each contributes along ``axis`` (1 each when
-    axis is None). ``denominator`` is None for a sum. ``batch_rows``: rows per replica of the batch that a step made the
-    inputs from; None where they are the same on every replica, or of no step. ``sampling``: of a large array of a step,
-    every how many calls such are recorded. ``keeps_whole``: it is one of those whose every element is to be kept.
-    """
-
-    name: str
-    step: int
-    op: Literal["sum", "mean"]
-    axis: int | tuple[int, ...] | None
-    inputs: tuple[Any, ...]
-    counts: tuple[int, ...]
-    denominator: int | None
-    result: Any
-    origin: Literal["host", "in_step"]
-    batch_rows: tuple[int, ...] | None = None
-    sampling: Sampling | None = None
-    keeps_whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,10 @@ import math
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
-
-if TYPE_CHECKING:
-    from drumline.distribute.observe import ReductionRecord
-
 
 #: Values are shown in full up to this many elements; larger arrays are summarized.
 MAX_LISTED_ELEMENTS = 1024
@@ -226,6 +222,30 @@ class Sampling:
     is_chosen: bool
     extra_s: float | None = None
     plain_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionRecord:
+    """What a reduction took in and gave out.
+
+    ``inputs`` holds one raw array per replica and ``counts`` the elements each contributes along ``axis`` (1 each when
+    axis is None). ``denominator`` is None for a sum. ``batch_rows``: rows per replica of the batch that a step made the
+    inputs from; None where they are the same on every replica, or of no step. ``sampling``: of a large array of a step,
+    every how many calls such are recorded. ``keeps_whole``: it is one of those whose every element is to be kept.
+    """
+
+    name: str
+    step: int
+    op: Literal["sum", "mean"]
+    axis: int | tuple[int, ...] | None
+    inputs: tuple[Any, ...]
+    counts: tuple[int, ...]
+    denominator: int | None
+    result: Any
+    origin: Literal["host", "in_step"]
+    batch_rows: tuple[int, ...] | None = None
+    sampling: Sampling | None = None
+    keeps_whole: bool = True
 
 
 class LargeSampling:
