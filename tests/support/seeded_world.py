@@ -83,6 +83,7 @@ def seeded_world(
 def _start_gang(core: Core, workers: list[Worker]) -> tuple[str, list[Member]]:
     """One run that holds every device, with the members in the order of the hosts."""
     run = core.queue(job=GANG, resources={"replicas": sum(each.device_count for each in workers)})
+    _renew(core)  # to register all of them takes a busy machine longer than a host may be silent and be given work
     core.schedule()
     return run.id, [worker.take().start() for worker in workers]
 
