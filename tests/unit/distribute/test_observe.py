@@ -244,11 +244,14 @@ def test_norm_and_cosine_neither_overflow_nor_vanish(scale: float) -> None:
     assert (found.norm, found.cosine) == pytest.approx((np.linalg.norm(own) * scale, cosine), rel=1e-5)
 
 
-def test_the_interval_of_large_arrays_is_chosen_from_what_they_were_seen_to_cost(two: dist.MirroredStrategy) -> None:
+@pytest.mark.parametrize("rows", [(2, 2), (2, 1)], ids=["one program", "ragged"])
+def test_the_interval_of_large_arrays_is_chosen_from_what_they_were_seen_to_cost(
+    two: dist.MirroredStrategy, rows: tuple[int, int]
+) -> None:
     recorder = Recorder()
     two.observe(recorder, reductions_every=3)
     for _ in range(3 + 2 * (PAIRS + 1)):
-        two.run(lambda x: dist.all_reduce("sum", jax.numpy.zeros((40, 50)) + x.sum()), args=(batch(2, 2),))
+        two.run(sum_large, args=(batch(*rows),))
     chosen = two._observation.large.told
     assert chosen.extra_s is not None
     assert chosen.plain_s is not None
@@ -256,6 +259,21 @@ def test_the_interval_of_large_arrays_is_chosen_from_what_they_were_seen_to_cost
     assert chosen.every * chosen.plain_s >= LEAST_S
     assert chosen.extra_s <= MOST_SHARE * chosen.every * chosen.plain_s
     assert [r.step for r in recorder.reductions] == [0]  # those of the calls that were timed are nobody's
+
+
+def test_a_program_that_is_seldom_called_keeps_no_other_from_being_timed(two: dist.MirroredStrategy) -> None:
+    recorder = Recorder()
+    two.observe(recorder, reductions_every=1)
+    two.run(sum_large, args=(batch(2, 1),))  # as the first of an epoch may be, and the last one of each
+    for _ in range(LARGE_EVERY + 2 * (PAIRS + 1)):
+        two.run(sum_large, args=(batch(2, 2),))
+    assert two._observation.large.told.is_chosen
+    assert two._observation.large.told.extra_s is not None
+
+
+def sum_large(x: Any) -> Any:
+    """In a step: one all-reduce of 2000 elements."""
+    return dist.all_reduce("sum", jax.numpy.zeros((40, 50)) + x.sum())
 
 
 def test_of_a_ragged_step_between_samples_only_host_reductions_are_recorded(two: dist.MirroredStrategy) -> None:

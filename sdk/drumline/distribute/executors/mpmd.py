@@ -25,7 +25,7 @@ from drumline.distribute.observe import ProgramMemory
 from drumline.distribute.observe.observation import Observation
 from drumline.distribute.tracing import jaxprs
 from drumline.distribute.tracing.arguments import StepArguments
-from drumline.distribute.tracing.instrumentation import is_instrumented, means_of
+from drumline.distribute.tracing.instrumentation import has_instrumented, is_instrumented, means_of
 from drumline.distribute.tracing.reduction_names import variables_of
 from drumline.distribute.tracing.step import TracedStep, unflattener
 from drumline.distribute.tracing.uniformity import mark_uniform
@@ -58,6 +58,8 @@ class MpmdStep:
         """One for each set of replicas whose programs, and kinds of devices, are equal."""
         assert ops is not None
         assert observation is not None
+        self._observation = observation
+        self._has_large = has_instrumented(self._traces[0].jaxpr.jaxpr, large=True)
         traces, group = self._traces, self._group
         names, means = variables_of(traces[0], is_instrumented), means_of(traces[0], len(traces))
         self._rendezvous = Rendezvous(group.devices, ops, observation, names, means)
@@ -80,6 +82,10 @@ class MpmdStep:
         ]
 
     def __call__(self, arguments: StepArguments) -> Any:
+        is_due = self._has_large and self._observation.wants_large
+        return self._observation.large.send(self, lambda _: self._run(arguments), 1, is_due=is_due)
+
+    def _run(self, arguments: StepArguments) -> Any:
         variables = {id(v): v for traced in self._traces for v in (*traced.read, *traced.written)}
         held = {key: v.lift_components() for key, v in variables.items() if v.is_initialized}
         inputs = [
@@ -90,6 +96,7 @@ class MpmdStep:
         # Only now that every replica has ended: an error before this leaves all variables as they were.
         for key, variable in variables.items():
             self._commit(variable, held.get(key, ()), results)
+        self._observation.large.wait(results)
         return self._outputs(arguments, results)
 
     def list_donated(self, arguments: StepArguments) -> Sequence[Any]:

@@ -71,22 +71,12 @@ class ObservedVariants:
 
     def send(self, observation: Observation, send: Callable[[Wanted | None], Any], steps: int) -> Any:
         """What ``send`` gives for the variant that a call of so many steps wants; some are timed, all of them over."""
-        wanted, large = self._wanted(observation), observation.large
-        if wanted is not None and wanted.with_large:
-            large.note_program(self)
-            return send(wanted)
-        if large.program is not self:
-            return send(wanted)
-        if large.next_is_large:
-            wanted = Wanted(self._has_watched and observation.watches, records=True, with_large=True)
-        large.is_forced = is_large = large.next_is_large
-        began_at = time.perf_counter()
-        try:
-            result = send(wanted)  # which waits for its devices
-        finally:
-            large.is_forced = False
-        large.note_time(time.perf_counter() - began_at, steps, is_large=is_large)
-        return result
+        wanted, watches = self._wanted(observation), self._has_watched and observation.watches
+        is_due = wanted is not None and wanted.with_large
+        with_large = Wanted(watches, records=True, with_large=True)
+        return observation.large.send(
+            self, lambda is_large: send(with_large if is_large else wanted), steps, is_due=is_due
+        )
 
     def _wanted(self, observation: Observation) -> Wanted | None:
         with_large = self._has_large and observation.wants_large

@@ -85,6 +85,11 @@ class Rendezvous:
         self._observation.report_collective(first.name, entered_at)
         return results
 
+    @property
+    def _reads_sums(self) -> bool:
+        """Of this step: to tell them, or to learn what it costs."""
+        return self._observation.wants_in_step or self._observation.large.is_forced
+
     def _exchange_alike(self, requests: list[Request]) -> list[list[Any]]:
         first = requests[0]
         columns = [[request.operands[k] for request in requests] for k in range(len(first.operands))]
@@ -92,7 +97,7 @@ class Rendezvous:
             _check_alike(column, eqn)
         results = run_collective(first.name, first.eqn.params, columns, self._ops, self._devices)
         observation = self._observation
-        if first.name in SUMS and (observation.wants_in_step or observation.watcher is not None):
+        if first.name in SUMS and (self._reads_sums or observation.watcher is not None):
             reduced = [
                 self._describe(first, at, column, result[0])
                 for at, (column, result) in enumerate(zip(columns, results, strict=True))
@@ -106,16 +111,17 @@ class Rendezvous:
         eqn = first.eqns[at]
         out = eqn.outvars[sum(before is eqn for before in first.eqns[:at])]
         is_mean = eqn.params.get("op") == "MEAN" or out in self._means
-        if out in self._means and self._observation.wants_in_step:  # which the program itself divides afterwards
+        if out in self._means and self._reads_sums:  # which the program itself divides afterwards
             result = result / len(operands)
         name = self._names.get(out) or all_reduce_name(eqn)
         return Reduced(Watched(name, "mean" if is_mean else "sum", jnp.shape(result)), operands, result)
 
     def _report(self, reduced: Sequence[Reduced]) -> None:
-        if not self._observation.wants_in_step:
+        if not self._reads_sums:
             return
+        reads_large = self._observation.wants_large or self._observation.large.is_forced
         for one in reduced:
-            if jnp.size(one.result) > MAX_FREQUENT_ELEMENTS and not self._observation.wants_large:
+            if jnp.size(one.result) > MAX_FREQUENT_ELEMENTS and not reads_large:
                 continue
             self._observation.report_in_step(one.what.name, one.what.op, one.parts, one.result)
 

@@ -7,6 +7,7 @@ was asked for, or as seldom as what it costs demands.
 from __future__ import annotations
 
 import math
+import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -283,22 +284,36 @@ class LargeSampling:
         """Whether this one records large arrays, if it is sampled at all."""
         return step % self.told.every == 0
 
-    def note_program(self, program: object) -> None:
-        """It records large arrays, and so both its variants are there soon."""
-        if self.program is None and not self._is_given and self.told.extra_s is None:
+    def send(self, program: object, call: Callable[[bool], Any], steps: int, *, is_due: bool) -> Any:
+        """What ``call`` gives, which is told whether to record large arrays. Some calls are timed, all of them over."""
+        if is_due:
+            self._note_program(program)
+            return call(True)
+        if self.program is not program:
+            return call(False)
+        self.is_forced = is_large = len(self._times[True]) < len(self._times[False])
+        began_at = time.perf_counter()
+        try:
+            result = call(is_large)  # which waits for its devices
+        finally:
+            self.is_forced = False
+        self._note_time(time.perf_counter() - began_at, steps, is_large=is_large)
+        return result
+
+    def _note_program(self, program: object) -> None:
+        """It records large arrays, and so both its variants are there soon. One that is seldom called, as that of a
+        ragged batch at an epoch's end, gives way to the next.
+        """
+        if program is not self.program and not self._is_given and self.told.extra_s is None:
             self.program = program
+            self._times = {False: [], True: []}
 
     def wait(self, outputs: object) -> None:
         """Until the devices are done with what a program put out, while one is timed."""
         if self.program is not None:
             jax.block_until_ready(outputs)
 
-    @property
-    def next_is_large(self) -> bool:
-        """Whether the next call is to be timed with large arrays."""
-        return len(self._times[True]) < len(self._times[False])
-
-    def note_time(self, seconds: float, steps: int, *, is_large: bool) -> None:
+    def _note_time(self, seconds: float, steps: int, *, is_large: bool) -> None:
         """A call took so long until its devices were done and what it recorded was read."""
         self._times[is_large].append(seconds)
         if len(self._times[True]) > PAIRS:
