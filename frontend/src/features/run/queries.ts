@@ -11,7 +11,7 @@ const path = (id: string) => ({ run_id: id });
 export const runKeys = {
   placement: (id: string) => [...keys.run(id), "placement"] as const,
   arrivals: (id: string) => [...keys.run(id), "arrivals"] as const,
-  usage: (id: string) => [...keys.run(id), "usage"] as const,
+  usage: (id: string, step?: number) => [...keys.run(id), "usage", step] as const,
   replicas: (id: string) => [...keys.run(id), "replicas"] as const,
   attempts: (id: string) => [...keys.run(id), "attempts"] as const,
   metrics: (id: string) => [...keys.run(id), "metrics"] as const,
@@ -97,14 +97,14 @@ export function replicaTimesQuery(id: string, ended: boolean) {
 /** What members use is told every five seconds at first, and once a minute of a long run. */
 const USAGE_EVERY_MS = 5_000;
 
-/** What the processes of each member use of its host. */
-export function usageQuery(id: string, ended: boolean) {
+/** What the processes of each member use of its host; as of a step, or now. */
+export function usageQuery(id: string, ended: boolean, step?: number) {
   return queryOptions({
-    queryKey: runKeys.usage(id),
+    queryKey: runKeys.usage(id, step),
     queryFn: ({ signal }) =>
       body(
         api.GET("/api/v1/runs/{run_id}/usage", {
-          params: { path: path(id), query: { limit: MOST_MEMBERS } },
+          params: { path: path(id), query: { limit: MOST_MEMBERS, step } },
           signal,
         }),
       ),

@@ -10,6 +10,7 @@ import { classNames } from "@/lib/class-names";
 import { count, formatInteger } from "@/lib/format";
 import { arrivalsQuery, stragglerQuery } from "../queries";
 import { colorOfPart, formatMs, PARTS, partsOf, unmeasuredText } from "./arrival-times";
+import { PastSlider } from "./past-slider";
 
 type Of = "median" | "latest";
 
@@ -63,35 +64,24 @@ interface CallSliderProps {
   onChange: (call: number | undefined) => void;
 }
 
-/** Earlier steps; the last place of the slider is now, and moves with the run. */
+/** Earlier steps. */
 function CallSlider({ calls, value, onChange }: CallSliderProps) {
   if (calls.length < 2) return null;
-  const last = calls.length - 1;
   const at =
     value === undefined
-      ? last
+      ? undefined
       : Math.max(
           0,
           calls.findLastIndex((call) => call <= value),
         );
-  const text = value === undefined ? "now" : `up to call ${formatInteger(calls[at])}`;
   return (
-    <label className="flex flex-wrap items-center gap-3 pt-2 text-muted text-xs">
-      Steps
-      <input
-        aria-valuetext={text}
-        className="w-64 max-w-full accent-accent"
-        max={last}
-        min={0}
-        onChange={({ target }) => {
-          const place = Number(target.value);
-          onChange(place === last ? undefined : calls[place]);
-        }}
-        type="range"
-        value={at}
-      />
-      <output className="tabular-nums">{text}</output>
-    </label>
+    <PastSlider
+      at={at}
+      label="Steps"
+      last={calls.length - 1}
+      onChange={(place) => onChange(place === undefined ? undefined : calls[place])}
+      text={at === undefined ? "now" : `up to call ${formatInteger(calls[at])}`}
+    />
   );
 }
 

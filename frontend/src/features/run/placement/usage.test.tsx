@@ -1,5 +1,5 @@
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { cleanup, render, screen } from "@testing-library/react";
+import { cleanup, fireEvent, render, screen } from "@testing-library/react";
 import { afterEach, expect, it } from "vitest";
 import type { MemberUsage } from "@/api/schema";
 import { formatBytes } from "@/lib/format";
@@ -19,9 +19,12 @@ const MEMBER: MemberUsage = {
   usage: { processor_percent: 250, memory_bytes: 4e9, processes: 3, devices: [] },
 };
 
-function show(members: MemberUsage[]) {
+function show(members: MemberUsage[], past: Record<number, MemberUsage[]> = {}) {
   const client = new QueryClient({ defaultOptions: { queries: { staleTime: Number.POSITIVE_INFINITY } } });
   client.setQueryData(usageQuery("run_1", true).queryKey, { items: members, next: null });
+  for (const [step, then] of Object.entries(past)) {
+    client.setQueryData(usageQuery("run_1", true, Number(step)).queryKey, { items: then, next: null });
+  }
   render(
     <QueryClientProvider client={client}>
       <Usage ended runId="run_1" />
@@ -51,4 +54,26 @@ it("shows the fullest of several devices", () => {
 it("says of a member that told nothing that it did not", () => {
   show([{ ...MEMBER, usage: null, at: null }]);
   expect(rowText()).toContain("nothing was told");
+});
+
+it("goes back to an earlier step, and to now", () => {
+  const then = {
+    ...MEMBER,
+    step: 10,
+    usage: { processor_percent: 75, memory_bytes: 4e9, processes: 3, devices: [] },
+  };
+  show([MEMBER], { 10: [then] });
+  fireEvent.change(screen.getByRole("slider"), { target: { value: "10" } });
+  expect(screen.getByText("as of step 10")).toBeTruthy();
+  expect(rowText()).toContain("0.75 of 8");
+  fireEvent.change(screen.getByRole("slider"), { target: { value: "30" } });
+  expect(rowText()).toContain("2.5 of 8");
+});
+
+it("has a slider of at most 200 places, however long the run", () => {
+  show([{ ...MEMBER, step: 1_000_001 }], { 5001: [{ ...MEMBER, step: 4_990 }] });
+  const slider = screen.getByRole("slider") as HTMLInputElement;
+  expect(Number(slider.max)).toBeLessThanOrEqual(200);
+  fireEvent.change(slider, { target: { value: "1" } });
+  expect(screen.getByText("as of step 5,001")).toBeTruthy();
 });

@@ -1,23 +1,32 @@
-import { useQuery } from "@tanstack/react-query";
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { useState } from "react";
 import type { MemberUsage } from "@/api/schema";
 import { ScrollBox } from "@/components/ui/scroll-box";
 import { Section } from "@/components/ui/section";
 import { ErrorState, SkeletonRows, StaleBanner } from "@/components/ui/view-states";
 import { formatBytes, formatInteger, formatNumber, formatUtc } from "@/lib/format";
 import { usageQuery } from "../queries";
+import { PastSlider } from "./past-slider";
+
+/** Of the slider at most: steps between two of its places tell much the same. */
+const MOST_PLACES = 200;
 
 const HEADS = ["Rank", "Host", "Processors", "Memory", "Processes", "Device memory", "Told"];
 
 /** How busy is each member's host with it, and how full are its devices? */
 export function Usage({ runId, ended }: { runId: string; ended: boolean }) {
-  const query = useQuery(usageQuery(runId, ended));
+  const [step, setStep] = useState<number>();
+  const newest = useQuery(usageQuery(runId, ended));
+  const past = useQuery({
+    ...usageQuery(runId, true, step ?? 0),
+    enabled: step !== undefined,
+    placeholderData: keepPreviousData,
+  });
+  const query = step === undefined ? newest : past;
   const found = query.data;
-  if (found && found.items.length === 0) return null;
+  if (newest.data && newest.data.items.length === 0) return null;
   return (
-    <Section
-      note={ended ? "when they were told last" : "of each member's processes, every few seconds"}
-      title="Processors and memory"
-    >
+    <Section note={noteOf(step, ended)} title="Processors and memory">
       {query.error && !found && (
         <ErrorState
           error={query.error}
@@ -27,13 +36,43 @@ export function Usage({ runId, ended }: { runId: string; ended: boolean }) {
       )}
       {query.error && found && <StaleBanner error={query.error} since={query.dataUpdatedAt} />}
       {query.isPending && <SkeletonRows label="what the members use" rows={2} />}
-      {found && <Table ended={ended} members={found.items} />}
+      {newest.data && <StepSlider members={newest.data.items} onChange={setStep} value={step} />}
+      {found && <Table ended={ended || step !== undefined} members={found.items} />}
       {found?.next && (
         <p className="mt-3 text-muted text-xs">
           The first {formatInteger(found.items.length)} members; all by <code>drumline usage {runId}</code>.
         </p>
       )}
     </Section>
+  );
+}
+
+function noteOf(step: number | undefined, ended: boolean): string {
+  if (step !== undefined) return `as of step ${formatInteger(step)}`;
+  return ended ? "when they were told last" : "of each member's processes, every few seconds";
+}
+
+interface StepSliderProps {
+  /** As they are now. */
+  members: readonly MemberUsage[];
+  /** None is now. */
+  value: number | undefined;
+  onChange: (step: number | undefined) => void;
+}
+
+/** Earlier steps, of a run that tells of any. */
+function StepSlider({ members, value, onChange }: StepSliderProps) {
+  const newest = Math.max(0, ...members.map(({ step }) => step ?? 0));
+  const apart = Math.ceil(newest / MOST_PLACES);
+  if (newest < 2) return null;
+  return (
+    <PastSlider
+      at={value === undefined ? undefined : Math.floor(value / apart)}
+      label="As of step"
+      last={Math.ceil(newest / apart)}
+      onChange={(place) => onChange(place === undefined ? undefined : place * apart)}
+      text={value === undefined ? "now" : formatInteger(value)}
+    />
   );
 }
 
