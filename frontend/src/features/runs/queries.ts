@@ -40,8 +40,9 @@ export const viewsQuery = queryOptions({
 export const saveView = (name: string, view: RunListView) =>
   body(api.PUT("/api/v1/run-views/{name}", { params: { path: { name } }, body: view }));
 
-export const deleteView = (name: string) =>
-  body(api.DELETE("/api/v1/run-views/{name}", { params: { path: { name } } }));
+export async function deleteView(name: string): Promise<void> {
+  await api.DELETE("/api/v1/run-views/{name}", { params: { path: { name } } });
+}
 
 /** Which runs a change is of: those named, or all that match. */
 export type Chosen = { runs: string[] } | { where: string; archived: boolean };
