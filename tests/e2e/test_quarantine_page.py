@@ -1,4 +1,4 @@
-"""A quarantined host and a quarantined device: shown with their evidence, and released with a press of a button."""
+"""What an operator does with hosts and devices: quarantine shown with its evidence and ended, a drain and its end."""
 
 import re
 from collections.abc import Iterator
@@ -74,3 +74,29 @@ def test_operator_sees_why_a_device_is_quarantined_and_frees_it_after_a_second_t
         screenshots.take(devices_page, f"quarantine-device-{theme}.png")
     details.get_by_role("button", name="Release device").click()
     expect(details.get_by_text("Free", exact=True)).to_be_visible()
+
+
+def test_operator_drains_a_host_after_a_second_thought_and_takes_it_back(devices_page: Page, fleet: EdgeServer) -> None:
+    run = fleet.core.submit(resources={"replicas": 1})
+    fleet.core.schedule()
+    assert fleet.core.run(run.id).hosts == ("good",)
+    devices_page.reload()
+    devices_page.get_by_role("table", name="Hosts").get_by_role("button", name="good").click()
+    details = devices_page.get_by_role("complementary", name="Details")
+    details.get_by_role("button", name="Drain", exact=True).click()
+    expect(details).to_contain_text("Its runs stop in their grace and resume elsewhere.")
+    details.get_by_role("button", name="Not now").click()
+    assert not is_draining(fleet, "good")
+    details.get_by_role("button", name="Drain", exact=True).click()
+    details.get_by_role("button", name="Drain", exact=True).click()
+    expect(details.get_by_role("button", name="Undrain")).to_be_visible()
+    assert is_draining(fleet, "good")
+    details.get_by_role("button", name="Undrain").click()
+    expect(details.get_by_role("button", name="Drain", exact=True)).to_be_visible()
+    assert not is_draining(fleet, "good")
+
+
+def is_draining(fleet: EdgeServer, name: str) -> bool:
+    """As the API says of the host of this name."""
+    hosts = fleet.admin.get("/api/v1/hosts").raise_for_status().json()["items"]
+    return bool(next(host for host in hosts if host["name"] == name)["drain_requested"])

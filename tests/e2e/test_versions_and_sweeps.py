@@ -11,6 +11,7 @@ from e2e.conftest import Screenshots
 from e2e.pages import open_settled, signed_in
 from e2e.seen import TIMEOUT_MS
 from support.deployment import Deployment
+from support.programs import Programs
 
 SOURCE = '''"""Answers with numbers."""
 
@@ -19,6 +20,18 @@ def main(run, *, learning_rate: float = 0.1, epochs: int = 5):
     accuracy = 0.9 - abs(learning_rate - 0.03) - 1 / (10 * epochs)
     return {"accuracy": accuracy, "test": {"loss": 1 - accuracy}}
 '''
+
+RESTLESS = """
+    import time
+
+    def main(run, *, seed: int):
+        '''Waits until it is told to stop.'''
+        step = 0
+        while True:
+            run.log(step=step, seed=seed)
+            step += 1
+            time.sleep(0.1)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +134,21 @@ def test_submit_sweeps_parameters_with_several_values(
     assert (batch.details.name, batch.details.jobs) == ("by form", ("tuned",))
     points = [(row.parameters["learning_rate"], row.parameters["epochs"]) for row in batch.outcomes()]
     assert points == [(rate, epochs) for rate in (0.1, 0.03) for epochs in (5, 10, 20)]
+
+
+def test_all_runs_of_a_sweep_are_stopped_after_a_second_thought(
+    page: Page, deployment: Deployment, client: Client, programs: Programs
+) -> None:
+    endless = client.sweep(programs.write("restless", RESTLESS), {"seed": [1, 2, 3]})
+    open_settled(page, f"{deployment.url}/batches/{endless.id}")
+    page.get_by_role("button", name="Cancel all").click()
+    expect(page.get_by_text("Stop 3 runs?")).to_be_visible()
+    page.get_by_role("button", name="Keep running").click()
+    page.get_by_role("button", name="Cancel all").click()
+    page.get_by_role("button", name="Stop them").click()
+    expect(page.get_by_role("button", name="Cancel all")).to_have_count(0, timeout=TIMEOUT_MS)
+    expect(page.get_by_role("row").filter(has_text="Cancelled")).to_have_count(3, timeout=TIMEOUT_MS)
+    assert [run.state for run in endless.wait(timeout=60).runs()] == ["CANCELLED"] * 3
 
 
 def test_runs_of_a_version_are_a_filter_and_a_link(page: Page, deployment: Deployment, swept: Batch) -> None:
