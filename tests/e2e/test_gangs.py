@@ -91,6 +91,21 @@ SAVING = """
         \"\"\"Starts over, for there is no checkpoint, and tries to save one.\"\"\"
         run.checkpoint(run.restore({"x": jnp.zeros(3)}), step=run.next_step)
 """
+KEEPING = """
+    from pathlib import Path
+
+    import jax
+    from jax.experimental import multihost_utils
+
+
+    def main(run):
+        \"\"\"Each process keeps a file of its own, and the same one as the other.\"\"\"
+        Path("part.txt").write_text(f"of process {jax.process_index()}\\n" * 1000)
+        Path("whole.txt").write_text("the same everywhere\\n" * 1000)
+        for name in ("part.txt", "whole.txt"):
+            run.save_artifact(name)
+        multihost_utils.sync_global_devices("end")
+"""
 IN_STEP = """
     import time
 
@@ -155,6 +170,22 @@ def test_one_strategy_computes_over_two_hosts(client: Client, programs: Programs
     (total,) = run.reductions("total").all_at(run.reductions("total").names()[0].steps[0])
     assert [one.values for one in total.inputs] == [(1.0,), (5.0,), (9.0,), (13.0,)]
     assert total.output.values == (28.0,)
+
+
+def test_each_host_sends_what_its_member_keeps(client: Client, programs: Programs, tmp_path: Path) -> None:
+    run = client.submit(programs.write("keeping", KEEPING), replicas=4, strategy=GANG).wait(timeout=END_S)
+    assert run.state == "SUCCEEDED", f"{run.reason}\n{output(run)}"
+    wait_until(
+        lambda: [each.is_stored for each in run.artifacts()] == [True] * 4, timeout_s=END_S, what="all artifacts come"
+    )
+    parts, whole = ([each for each in run.artifacts() if each.name == name] for name in ("part.txt", "whole.txt"))
+    assert sorted(each.details.host_name for each in parts) == ["alpha", "beta"]
+    saved = {each.details.rank: each.save(tmp_path / str(each.details.rank)).read_text() for each in parts}
+    assert saved == {rank: f"of process {rank}\n" * 1000 for rank in (0, 1)}
+    assert len({each.details.sha256 for each in whole}) == 1
+    assert [each.save(tmp_path / f"whole-{at}").read_text() for at, each in enumerate(whole)] == [
+        "the same everywhere\n" * 1000
+    ] * 2
 
 
 def test_the_member_that_the_others_wait_for_is_named_while_the_run_is_live(
