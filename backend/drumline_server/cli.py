@@ -137,18 +137,20 @@ def adopt_store() -> None:
         raise click.ClickException(str(error)) from None
     place = settings.store or settings.data_dir
     click.echo(f"{place} is the {'store' if settings.store else 'data directory'} of this database from now on.")
-    if adopted.missing:
-        click.echo(
-            f"{adopted.missing} of the {adopted.bundles} bundles that the database knows are not in it: runs of them "
-            "fail until the same programs are submitted again.",
-            err=True,
-        )
-    if adopted.missing_artifacts:
-        click.echo(
-            f"{adopted.missing_artifacts} of the {adopted.artifacts} contents of artifacts are not in it: whoever "
-            "downloads one is told so.",
-            err=True,
-        )
+    for table, (what, then) in _LACKED.items():
+        if adopted[table].missing:
+            click.echo(
+                f"{adopted[table].missing} of the {adopted[table].named} {what} are not in it: {then}.", err=True
+            )
+
+
+_LACKED = {
+    "bundle": ("bundles that the database knows", "runs of them fail until the same programs are submitted again"),
+    "artifact": ("contents of artifacts", "whoever downloads one is told so"),
+    "media": ("large images, texts and tables", "whoever looks at one is told so"),
+    "profile": ("files of profiles", "whoever downloads one is told so; their lanes are in the database"),
+}
+"""What a store may lack, by table, and what becomes of that."""
 
 
 @server.command()

@@ -186,7 +186,7 @@ class SchemaError(StartError):
 
 
 class StoreError(StartError):
-    """The store of bundles cannot be used, or is not that of the database."""
+    """The store of content cannot be used, or is not that of the database."""
 
 
 class BrokerRefusedError(BrokerUnavailableError, StartError):

@@ -37,6 +37,7 @@ from drumline.contracts.states import TERMINAL_RUN, ArtifactState
 from drumline_server.base.errors import RunInUseError
 from drumline_server.lifecycle.checkpoints import delete_checkpoints, live_resumers, lock_checkpoints
 from drumline_server.storage import history
+from drumline_server.storage.blobs import MOVED, Moved
 from drumline_server.storage.models import Artifact, Base, Batch, Member, Project, Run, table_of
 from drumline_server.storage.models.base import Document
 from drumline_server.storage.notifications import ERASURES, announce, run_list
@@ -237,13 +238,14 @@ def unmeasured_runs(session: Session, project_id: str) -> Sequence[int]:
 
 
 def measure_run(session: Session, number: int) -> int:
-    """What an ended run takes, in bytes: what its members reported, in the database, and its artifacts."""
+    """What an ended run takes, in bytes: what its members reported, in the database or the store, and its artifacts."""
     members = session.scalars(select(Member.id).join(Run, Run.id == Member.run_id).where(Run.number == number)).all()
     total = 0
     for table, column in pointing_at(table_of(Member).name):
         sizes = [_size_of(session, each) for each in table.c if isinstance(each.type, (LargeBinary, Document))]
         if table is table_of(Artifact):
             sizes.append(case((table.c.state != ArtifactState.LOST, table.c.size_bytes), else_=0))
+        sizes += [_stored_size(each) for each in MOVED if each.table is table]
         query = select(*(func.sum(size) for size in sizes)).where(table.c[column] == bindparam("member"))
         for member in members if sizes else ():
             total += sum(size or 0 for size in session.execute(query, {"member": member}).one())
@@ -254,6 +256,10 @@ def _size_of(session: Session, column: ColumnElement[object]) -> ColumnElement[i
     """As it is stored: neither reads a value that lies apart from its row."""
     of = func.pg_column_size if session.get_bind().dialect.name == "postgresql" else func.length
     return func.coalesce(of(column), 0)
+
+
+def _stored_size(moved: Moved) -> ColumnElement[int]:
+    return case((moved.table.c.location.is_not(None), moved.table.c[moved.size]), else_=0)
 
 
 def note_sizes(session: Session, sizes: Mapping[int, int]) -> None:

@@ -1,4 +1,4 @@
-"""What the store of content holds, and for how long: bundles, and artifacts of runs.
+"""What the store of content holds, and for how long: bundles, artifacts of runs, large media and files of profiles.
 
 Bundles that nothing names are marked, and swept after a grace period.
 
@@ -10,41 +10,41 @@ after their row. Where a server dies between the two, they are strays, which a l
 
 An artifact is ARRIVING from when its member told of it until its bytes are there (STORED), or it is seen that they
 never come (LOST). Its row goes with its run; its bytes are strays then, unless a row of the same content names them.
+
+Media and files of profiles come by telemetry, into rows. Large ones are moved afterwards: stored first, then named in
+an UPDATE that takes the bytes from the row. Where a server dies between the two, the file is a stray.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from pydantic import SecretStr
-from sqlalchemy import ColumnElement, Text, exists, func, or_, select, tuple_, type_coerce, update
+from sqlalchemy import ColumnElement, Text, exists, func, or_, select, text, tuple_, type_coerce, update
 from sqlalchemy.orm import Session
 
-from drumline.contracts.artifacts import MAX_ARTIFACTS
-from drumline.contracts.base import new_id, to_micros
-from drumline.contracts.events import ArtifactEvent
+from drumline.contracts.problems import ProblemCode
 from drumline.contracts.states import ArtifactState
-from drumline_server.base.errors import NotFoundError
+from drumline_server.base.errors import DatabaseUnavailableError, DrumlineError, NotFoundError
 from drumline_server.base.settings import Clock, Settings
 from drumline_server.lifecycle.guard import lock_member, require_key
-from drumline_server.lifecycle.members import TelemetryWrite
 from drumline_server.storage import blobs
 from drumline_server.storage.blob_files import is_note
-from drumline_server.storage.blobs import open_store
+from drumline_server.storage.blobs import MOVED, Key, Large, Moved, find_large, open_store, read_large
 from drumline_server.storage.database import Database
-from drumline_server.storage.history import Loss, lock_run, record_event, record_gap
+from drumline_server.storage.history import lock_run, record_event
 from drumline_server.storage.models import Artifact, Bundle, Job, JobVersion, Plan, Run
-from drumline_server.storage.models.base import insert_or_ignore
+from drumline_server.storage.models.base import is_large
 from drumline_server.storage.runs import KEPT_US
 
-Key = tuple[str, str]
-"""Project and digest of a bundle."""
+log = logging.getLogger(__name__)
 FIRST: Key = ("", "")
 _MARKED_AT_ONCE = 200
 _SWEPT_AT_ONCE = 20
-_RENEWED_AFTER_US = 3_600 * 1_000_000
-"""A mark that is no older need not be renewed by who only looks: the grace period is a day at least."""
+_LOOKED_UP_AT_ONCE = 500
 
 
 def is_named() -> ColumnElement[bool]:
@@ -53,46 +53,6 @@ def is_named() -> ColumnElement[bool]:
     has_run = exists().where(Run.version_id == JobVersion.id, Run.deleted_at.is_(None))
     same = JobVersion.bundle == Bundle.sha256, JobVersion.project_id == Bundle.project_id
     return exists().where(*same, or_(current, has_run))
-
-
-def name_bundle(session: Session, project_id: str, sha256: str) -> Bundle:
-    """The bundle, for a transaction that names it: no sweep takes it any more. Raises NotFoundError."""
-    row = blobs.find_bundle(session, project_id, sha256)
-    if row is not None and (row.unnamed_since is None or _mark(session, [(project_id, sha256)], None)):
-        return row
-    raise gone(session, project_id, sha256)
-
-
-def needs_renewal(row: Bundle, *, now: int) -> bool:
-    """Whether who is told that the bundle is there has to renew its mark first."""
-    return row.unnamed_since is not None and row.unnamed_since < now - _RENEWED_AFTER_US
-
-
-def renew_bundle(session: Session, project_id: str, sha256: str, *, now: int) -> bool:
-    """Has the grace period of a bundle that nothing names begin again. False where the bundle is gone."""
-    row = blobs.find_bundle(session, project_id, sha256)
-    if row is None or row.unnamed_since is None:
-        return row is not None
-    return _mark(session, [(project_id, sha256)], now) > 0
-
-
-def gone(session: Session, project_id: str, sha256: str) -> NotFoundError:
-    """That the project does not have the bundle: never, or no longer."""
-    query = select(JobVersion.id).where(JobVersion.bundle == sha256, JobVersion.project_id == project_id)
-    if session.scalar(query.limit(1)) is None:
-        return NotFoundError("bundle", sha256)
-    return NotFoundError(
-        "bundle",
-        sha256,
-        detail=f"The bundle {sha256} was deleted: all runs with it were, and it is no job's current version.",
-        hint="Upload the same program again: POST /api/v1/bundles.",
-    )
-
-
-def _mark(session: Session, keys: Iterable[Key], at: int | None) -> int:
-    changed = update(Bundle).where(tuple_(Bundle.project_id, Bundle.sha256).in_(list(keys))).values(unnamed_since=at)
-    result = session.execute(changed, execution_options={"synchronize_session": False})
-    return int(result.rowcount)  # type: ignore[attr-defined] # of an UPDATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +75,7 @@ def find_unnamed(session: Session, after: Key) -> Marks:
 
 def mark_unnamed(session: Session, unnamed: Sequence[Key], *, now: int) -> None:
     """Begins the grace period of bundles. One that was named meanwhile loses the mark when it would be swept."""
-    _mark(session, unnamed, now)
+    blobs.mark_bundles(session, unnamed, now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +98,9 @@ def sweep_part(session: Session, *, grace_period_us: int, now: int) -> Swept:
     for row in rows:
         key = row.project_id, row.sha256
         if key in named:
-            _mark(session, [key], None)
+            blobs.mark_bundles(session, [key], None)
         elif _is_planned(session, row, now):
-            _mark(session, [key], now)
+            blobs.mark_bundles(session, [key], now)
         else:
             session.delete(row)
             freed.append(row)
@@ -171,42 +131,10 @@ def strays(session: Session, old: Mapping[str, Sequence[str]]) -> list[str]:
     ]
 
 
-_NAMED = 20
-"""Names in an event of the stream; it counts further artifacts."""
 _AWAITED_US = 86_400 * 1_000_000
 """A host that neither sends nor asks for so long sends no more: unfinished uploads are swept then too."""
 _LOST_AT_ONCE = 20
 _SILENT = "Its host did not send it within a day."
-
-
-def store_artifacts(write: TelemetryWrite, events: Sequence[ArtifactEvent]) -> None:
-    """Adds a row for each, whose bytes are to come; beyond what one run may keep they are a gap."""
-    known = write.session.scalar(select(func.count()).where(Artifact.run_id == write.run.id)) or 0
-    rows = [_artifact_columns(write, event) for event in events[: max(0, MAX_ARTIFACTS - known)]]
-    insert_or_ignore(write.session, Artifact, rows)
-    if lost := len(events) - len(rows):
-        detail = f"one run may keep {MAX_ARTIFACTS} artifacts"
-        record_gap(write.session, write.member, Loss("artifact", lost, detail=detail), now=write.now)
-    if rows:
-        named = [*dict.fromkeys(row["name"] for row in rows)]
-        write.record("artifact", {"names": named[:_NAMED], "count": len(rows), "state": ArtifactState.ARRIVING})
-
-
-def _artifact_columns(write: TelemetryWrite, event: ArtifactEvent) -> dict[str, Any]:  # Any: what the columns hold
-    told = event.artifact
-    return {
-        **write.owner,
-        "id": new_id("art"),
-        "state": ArtifactState.ARRIVING,
-        "seq": event.seq,
-        "rank": write.member.rank,
-        "host_id": write.member.host_id,
-        "about": told.metadata,
-        **told.model_dump(include={"name", "kind", "is_directory", "files", "size_bytes", "sha256"}),
-        "received_bytes": 0,
-        "touched_at": write.now,
-        "saved_at": to_micros(event.at),
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,8 +307,9 @@ class BundleSweep:
         before_us = self._clock.now() - _DAY_US
         await self._blobs.remove_old_incoming(before_us)
         for folder in await self._blobs.folders():
-            old = await self._blobs.old_files(folder, before_us)
-            if old:
+            files = [*(await self._blobs.old_files(folder, before_us)).items()]
+            for begin in range(0, len(files), _LOOKED_UP_AT_ONCE):
+                old = dict(files[begin : begin + _LOOKED_UP_AT_ONCE])
                 await self._remove(await self._database.read(partial(strays, old=old)))
 
     def _mark(self, session: Session, unnamed: Sequence[Key]) -> None:
@@ -398,3 +327,73 @@ class BundleSweep:
     async def _remove(self, locations: Sequence[str]) -> None:
         for location in locations:
             await self._blobs.remove(location)
+
+
+def put_in_store(session: Session, large: Large, sha256: str, location: str, *, is_known: bool) -> bool:
+    """The row names what the store has there, and holds it no more; whether it still did.
+
+    A location that is known already stays named: another row of the project is kept from being deleted meanwhile.
+    """
+    moved, columns = large.moved, large.moved.table.c
+    if is_known:
+        same = large.find_same(sha256).where(columns.location == location)
+        if session.scalar(same.with_for_update(read=True, key_share=True, skip_locked=True)) is None:
+            return False
+    values = {"sha256": sha256, "location": location, moved.column: b"", moved.size: len(large.content)}
+    known = update(moved.table).where(columns.id == large.id, text(is_large(moved.column)))
+    return bool(session.execute(known.values(**values)).rowcount)  # type: ignore[attr-defined] # of an UPDATE
+
+
+class ContentMove:
+    """Moves large contents from rows into the store, one after the other; each transaction holds one row.
+
+    A store that is away leaves rows as they are, and is asked again in the next round.
+    """
+
+    def __init__(self, database: Database, settings: Settings, guard: Callable[[Session], None]) -> None:
+        """`guard` as of BundleSweep."""
+        self._database = database
+        self._blobs = open_store(settings)
+        self._guard = guard
+        self._is_away = False
+
+    async def round(self) -> None:
+        """Moves what there is, and rests as long as each took: others write in between."""
+        now = asyncio.get_running_loop().time
+        try:
+            for moved in MOVED:
+                while rows := await self._database.read(partial(find_large, moved=moved)):
+                    for row_id in rows:
+                        began = now()
+                        await self._move(moved, row_id)
+                        await asyncio.sleep(now() - began)
+        except DrumlineError as error:
+            if isinstance(error, DatabaseUnavailableError) or error.code != ProblemCode.UNAVAILABLE:
+                raise
+            if not self._is_away:
+                log.warning("media and profiles wait in the database for their store: %s", error)
+            self._is_away = True
+        else:
+            self._is_away = False
+
+    async def _move(self, moved: Moved, row_id: str) -> None:
+        large = await self._database.read(partial(read_large, moved=moved, row_id=row_id))
+        if large is None:  # deleted with its run
+            return
+        sha256 = f"sha256:{hashlib.sha256(large.content).hexdigest()}"
+        known = await self._database.read(lambda session: session.scalar(large.find_same(sha256)))
+        if known is not None and await self._blobs.has(known) and await self._put(large, sha256, known, True):
+            return
+        self._blobs.require_room()
+        with self._blobs.incoming() as file:
+            await asyncio.to_thread(file.write, large.content)
+            location = await self._blobs.keep(file, sha256)
+        if not await self._put(large, sha256, location, False):
+            await self._blobs.remove(location)
+
+    async def _put(self, large: Large, sha256: str, location: str, is_known: bool) -> bool:
+        def put(session: Session) -> bool:
+            self._guard(session)
+            return put_in_store(session, large, sha256, location, is_known=is_known)
+
+        return await self._database.write(put)

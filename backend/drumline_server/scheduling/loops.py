@@ -1,5 +1,5 @@
 """The loops of the server, as tasks of the API process: lead, schedule, cancel, bulk, erase, retain, fields,
-webhooks, deadlines, sweep, forget.
+webhooks, deadlines, move, sweep, forget.
 
 `lead` keeps the lease that lets this server run the others. Commits wake `schedule`, `cancel`, `bulk` and `erase`, many
 in a row for one round; each loop also looks by itself. A round that fails is logged and tried again a little later; a
@@ -34,7 +34,7 @@ from drumline_server.lifecycle.deletion import (
 )
 from drumline_server.lifecycle.guard import clamp_timestamps
 from drumline_server.lifecycle.run_changes import batches_to_cancel, bulk_part, cancel_part, open_bulks
-from drumline_server.lifecycle.stored import BundleSweep
+from drumline_server.lifecycle.stored import BundleSweep, ContentMove
 from drumline_server.scheduling.dispatch import schedule
 from drumline_server.scheduling.leadership import (
     Leadership,
@@ -59,6 +59,8 @@ Each = TypeVar("Each", str, int)
 _MICROS = 1_000_000
 _FORGET_EVERY_S = 3600.0
 _SWEEP_EVERY_S = 3600.0
+_MOVE_EVERY_S = 5.0
+"""Rows wait in the database so long, and a store that was away as long for the next try."""
 _SPREAD_EVERY_S = 1.0
 _POST_EVERY_S = 1.0
 """Another server may have stored what is due."""
@@ -108,6 +110,7 @@ def start_loops(database: Database, settings: Settings, clock: Clock) -> Loops:
     stalls = Stalls()
     posts = WebhookPosts(database, settings, clock, leadership, triggers[WEBHOOKS].wake)
     sweep = BundleSweep(database, settings, clock, leadership.guard)
+    move = ContentMove(database, settings, leadership.guard)
     deadline_loop = DeadlineLoop(database, settings, clock, leadership, stalls)
     every_s = settings.schedule_every_s
     rounds = [
@@ -119,6 +122,7 @@ def start_loops(database: Database, settings: Settings, clock: Clock) -> Loops:
         _Round("fields", _LoopTrigger(), _SPREAD_EVERY_S, lambda: spread_fields(database, clock, leadership)),
         _Round("webhooks", triggers[WEBHOOKS], _POST_EVERY_S, posts.round),
         _Round("deadlines", _LoopTrigger(), settings.deadlines_every_s, deadline_loop.round),
+        _Round("move", _LoopTrigger(), _MOVE_EVERY_S, move.round),
         _Round("sweep", _LoopTrigger(), _SWEEP_EVERY_S, sweep.round),
         _Round("forget", _LoopTrigger(), _FORGET_EVERY_S, lambda: _delete_expired(database, clock)),
     ]

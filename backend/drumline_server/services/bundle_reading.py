@@ -1,23 +1,28 @@
-"""Child processes with limits that read foreign programs, a few at a time; and what they are asked of stored ones."""
+"""Child processes with limits that read foreign programs, a few at a time; and what they are asked of stored ones.
+
+Here too how contents are read from requests, piece by piece.
+"""
 
 import asyncio
 import json
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from drumline import bundle
+from drumline.contracts import api
 from drumline.contracts.problems import ProblemCode
 from drumline.errors import BundleError
 from drumline_server.base.callers import Turns, busy
-from drumline_server.base.errors import DrumlineError, TooMuchToReadError
+from drumline_server.base.errors import DrumlineError, InvalidRequestError, NotFoundError, TooMuchToReadError
 from drumline_server.services import bundle_child
 from drumline_server.services.bundle_child import Comparison
-from drumline_server.storage.blobs import BlobStore
+from drumline_server.storage.blobs import BlobStore, Unfinished
 
 CHILDREN = 2
 """Programs that are read at the same time, of different callers."""
@@ -228,3 +233,52 @@ def finish_file(file: BinaryIO, filename: str | None) -> str:
         file.write(packed)
     file.flush()
     return bundle.digest(file)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A request body that holds the bytes of a content of `size_bytes` from `offset` on, as many as come."""
+
+    sha256: str
+    offset: int
+    size_bytes: int
+    chunks: AsyncIterator[bytes]
+
+
+async def require_next(upload: Unfinished, piece: Piece) -> None:
+    """Raises DrumlineError conflict where the piece does not begin where the last one ended."""
+    received = upload.received_bytes
+    if received > piece.size_bytes:  # only an address of the store takes more than was announced
+        await upload.discard()
+        received = 0
+    if piece.offset != received:
+        raise not_next(piece.offset, received)
+
+
+def not_next(offset: int, received: int) -> DrumlineError:
+    """The refusal of a piece that does not follow what has come."""
+    return DrumlineError(
+        ProblemCode.CONFLICT,
+        f"The piece begins at byte {offset}; {received} have come.",
+        hint=f"Send it from byte {received} on.",
+        context={"received_bytes": received},
+    )
+
+
+async def add_piece(blobs: BlobStore, upload: Unfinished, piece: Piece) -> None:
+    """Takes what comes. Raises InvalidRequestError for more than was announced; as BlobStore.require_room."""
+    async for chunk in piece.chunks:
+        if upload.received_bytes + len(chunk) > piece.size_bytes:
+            raise InvalidRequestError("size", f"{piece.size_bytes} bytes were announced, and more came")
+        blobs.require_room()
+        upload.add(chunk)
+
+
+async def address_of_piece(blobs: BlobStore, owner: str, sha256: str, offset: int, size_bytes: int) -> api.PieceAddress:
+    """Where the piece from `offset` on is to be sent. Raises NotFoundError where the store has no addresses."""
+    address = await blobs.piece_address(owner, sha256, offset, size_bytes)
+    if address is None:
+        raise NotFoundError("address", sha256, detail="This server takes pieces itself.")
+    return api.PieceAddress(
+        url=address.url, headers=address.headers, size_bytes=address.size_bytes, expires_at=address.expires_at
+    )

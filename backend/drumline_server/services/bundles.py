@@ -19,21 +19,20 @@ from drumline_server.base.errors import DrumlineError, NotFoundError
 from drumline_server.base.settings import Clock
 from drumline_server.lifecycle import stored
 from drumline_server.lifecycle.guard import require_host
-from drumline_server.lifecycle.stored import gone, name_bundle, needs_renewal, renew_bundle
-from drumline_server.services.bundle_reading import Reading, finish_file, inspect
+from drumline_server.services import bundle_reading
+from drumline_server.services.bundle_reading import Piece, Reading, finish_file, inspect
 from drumline_server.storage.blobs import (
     BlobStore,
-    Piece,
     Unfinished,
-    add_piece,
-    address_of_piece,
     bundle_bytes_of,
     find_bundle,
+    gone,
     insert_bundle,
     location_of,
-    not_next,
+    name_bundle,
+    needs_renewal,
+    renew_bundle,
     replace_location,
-    require_next,
 )
 from drumline_server.storage.database import Database
 from drumline_server.storage.models import Artifact, Bundle
@@ -137,8 +136,8 @@ async def receive_piece(project: ProjectBundles, piece: Piece, caller: str) -> a
     """
     await project.admit(piece.sha256, piece.size_bytes)
     async with project.blobs.unfinished(project.owner(caller), piece.sha256) as upload:
-        await require_next(upload, piece)
-        await add_piece(project.blobs, upload, piece)
+        await bundle_reading.require_next(upload, piece)
+        await bundle_reading.add_piece(project.blobs, upload, piece)
         known = {"sha256": piece.sha256, "received_bytes": upload.received_bytes}
         if upload.received_bytes < piece.size_bytes:
             return api.BundleUpload.model_validate({**known, "by_address": project.blobs.takes_pieces})
@@ -175,8 +174,8 @@ async def find_piece_address(
     await project.admit(sha256, size_bytes)
     owner = project.owner(caller)
     if project.blobs.takes_pieces and (received := await project.blobs.received(owner, sha256)) != offset:
-        raise not_next(offset, received)
-    return await address_of_piece(project.blobs, owner, sha256, offset, size_bytes)
+        raise bundle_reading.not_next(offset, received)
+    return await bundle_reading.address_of_piece(project.blobs, owner, sha256, offset, size_bytes)
 
 
 async def judge(project: ProjectBundles, file: BinaryIO, digest: str, caller: str) -> api.Bundle:
@@ -359,9 +358,9 @@ async def receive_content(content: HostContent, offset: int, chunks: AsyncIterat
     row = await content.awaited()
     piece = Piece(row.sha256, offset, row.size_bytes, chunks)
     async with content.blobs.unfinished(content.owner, row.sha256) as upload:
-        await require_next(upload, piece)
+        await bundle_reading.require_next(upload, piece)
         try:
-            await add_piece(content.blobs, upload, piece)
+            await bundle_reading.add_piece(content.blobs, upload, piece)
         finally:
             await content.look(upload.received_bytes)
         if upload.received_bytes == row.size_bytes:
@@ -390,5 +389,5 @@ async def find_content_address(content: HostContent, offset: int) -> api.PieceAd
     received = await content.blobs.received(content.owner, row.sha256)
     await content.look(received)
     if received != offset or offset >= row.size_bytes:
-        raise not_next(offset, received)
-    return await address_of_piece(content.blobs, content.owner, row.sha256, offset, row.size_bytes)
+        raise bundle_reading.not_next(offset, received)
+    return await bundle_reading.address_of_piece(content.blobs, content.owner, row.sha256, offset, row.size_bytes)

@@ -1,26 +1,34 @@
-"""Programs by content: what a store of their bytes does, their rows, and whether the two belong together.
+"""Content by its digest: what a store of its bytes does, which rows name it, and whether the two belong together.
 
 Several API processes on one database share one store. One that lacked it would take submissions whose programs
 nobody finds: each run would fail at its start.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
-from sqlalchemy import ColumnElement, bindparam, create_engine, func, select, update
+from sqlalchemy import ColumnElement, Select, Table, bindparam, create_engine, func, select, text, tuple_, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
-from drumline.contracts.problems import ProblemCode
-from drumline_server.base.errors import DrumlineError, InvalidRequestError, NotFoundError, StoreError
+from drumline_server.base.errors import NotFoundError, StoreError
 from drumline_server.base.settings import Settings
 from drumline_server.storage.blob_files import FileStore, SignedAddress, legacy_location
-from drumline_server.storage.models import Artifact, Bundle, Store, principal_columns
-from drumline_server.storage.models.base import insert_or_ignore
+from drumline_server.storage.models import (
+    Artifact,
+    Bundle,
+    JobVersion,
+    Media,
+    Profile,
+    Store,
+    principal_columns,
+    table_of,
+)
+from drumline_server.storage.models.base import insert_or_ignore, is_large
 
 
 class Unfinished(Protocol):
@@ -112,55 +120,78 @@ class BlobStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A request body that holds the bytes of a content of `size_bytes` from `offset` on, as many as come."""
+class Content:
+    """What belongs to a row, such as an image of that id: held by the row, or stored at the location."""
 
-    sha256: str
-    offset: int
-    size_bytes: int
-    chunks: AsyncIterator[bytes]
+    kind: str
+    id: str
+    in_row: bytes
+    location: str | None
 
+    async def read(self, blobs: BlobStore) -> bytes:
+        """The bytes, of half a MiB at most. Raises NotFoundError where the store lost them; DrumlineError unavailable.
 
-async def require_next(upload: Unfinished, piece: Piece) -> None:
-    """Raises DrumlineError conflict where the piece does not begin where the last one ended."""
-    received = upload.received_bytes
-    if received > piece.size_bytes:  # only an address of the store takes more than was announced
-        await upload.discard()
-        received = 0
-    if piece.offset != received:
-        raise not_next(piece.offset, received)
-
-
-def not_next(offset: int, received: int) -> DrumlineError:
-    """The refusal of a piece that does not follow what has come."""
-    return DrumlineError(
-        ProblemCode.CONFLICT,
-        f"The piece begins at byte {offset}; {received} have come.",
-        hint=f"Send it from byte {received} on.",
-        context={"received_bytes": received},
-    )
+        Whoever deletes the run at the same moment takes the row first; the file stays for a while.
+        """
+        if self.location is None:
+            return self.in_row
+        try:
+            async with blobs.local(self.location) as path:
+                return await asyncio.to_thread(path.read_bytes)
+        except NotFoundError:
+            lost = f"The bytes of {self.kind} {self.id} are not in the store of content any more."
+            raise NotFoundError(self.kind, self.id, detail=lost) from None
 
 
-async def add_piece(blobs: BlobStore, upload: Unfinished, piece: Piece) -> None:
-    """Takes what comes. Raises InvalidRequestError for more than was announced; as BlobStore.require_room."""
-    async for chunk in piece.chunks:
-        if upload.received_bytes + len(chunk) > piece.size_bytes:
-            raise InvalidRequestError("size", f"{piece.size_bytes} bytes were announced, and more came")
-        blobs.require_room()
-        upload.add(chunk)
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A column whose large contents are moved into the store, and the one that has their length."""
+
+    table: Table
+    column: str
+    size: str
 
 
-async def address_of_piece(blobs: BlobStore, owner: str, sha256: str, offset: int, size_bytes: int) -> api.PieceAddress:
-    """Where the piece from `offset` on is to be sent. Raises NotFoundError where the store has no addresses."""
-    address = await blobs.piece_address(owner, sha256, offset, size_bytes)
-    if address is None:
-        raise NotFoundError("address", sha256, detail="This server takes pieces itself.")
-    return api.PieceAddress(
-        url=address.url, headers=address.headers, size_bytes=address.size_bytes, expires_at=address.expires_at
-    )
+MOVED = (Moved(table_of(Media), "content", "size_bytes"), Moved(table_of(Profile), "file", "file_bytes"))
+
+
+@dataclass(frozen=True, slots=True)
+class Large:
+    """A row whose content is to be moved, and that."""
+
+    moved: Moved
+    id: str
+    project_id: str
+    content: bytes
+
+    def find_same(self, sha256: str) -> Select[str]:
+        """Where the store has the same for another row of the project."""
+        columns = self.moved.table.c
+        same = select(columns.location).where(columns.sha256 == sha256, columns.project_id == self.project_id)
+        return same.limit(1)
+
+
+def find_large(session: Session, moved: Moved) -> Sequence[str]:
+    """Some rows that hold what belongs into the store, the oldest first."""
+    query = select(moved.table.c.id).where(text(is_large(moved.column)))
+    return session.scalars(query.order_by(moved.table.c.id).limit(_MOVED_AT_ONCE)).all()
+
+
+def read_large(session: Session, moved: Moved, row_id: str) -> Large | None:
+    """The row, unless it is gone or holds it no more."""
+    columns = moved.table.c
+    query = select(columns.project_id, columns[moved.column]).where(columns.id == row_id, text(is_large(moved.column)))
+    row = session.execute(query).one_or_none()
+    return None if row is None else Large(moved, row_id, row[0], row[1])
 
 
 _STORE = "bundles"
+_MOVED_AT_ONCE = 20
+"""Rows that are found by one query; the bytes are read of one after the other."""
+Key = tuple[str, str]
+"""Project and digest of a bundle."""
+_RENEWED_AFTER_US = 3_600 * 1_000_000
+"""A mark that is no older need not be renewed by who only looks: the grace period is a day at least."""
 _ANY_TIME = 2**63
 _FIND = select(Bundle).where(Bundle.project_id == bindparam("project"), Bundle.sha256 == bindparam("sha256"))
 
@@ -189,6 +220,47 @@ def find_bundle(session: Session, project_id: str, sha256: str) -> Bundle | None
     return session.scalar(_FIND, query, execution_options={"populate_existing": True})
 
 
+def name_bundle(session: Session, project_id: str, sha256: str) -> Bundle:
+    """The bundle, for a transaction that names it: no sweep takes it any more. Raises NotFoundError."""
+    row = find_bundle(session, project_id, sha256)
+    if row is not None and (row.unnamed_since is None or mark_bundles(session, [(project_id, sha256)], None)):
+        return row
+    raise gone(session, project_id, sha256)
+
+
+def needs_renewal(row: Bundle, *, now: int) -> bool:
+    """Whether who is told that the bundle is there has to renew its mark first."""
+    return row.unnamed_since is not None and row.unnamed_since < now - _RENEWED_AFTER_US
+
+
+def renew_bundle(session: Session, project_id: str, sha256: str, *, now: int) -> bool:
+    """Has the grace period of a bundle that nothing names begin again. False where the bundle is gone."""
+    row = find_bundle(session, project_id, sha256)
+    if row is None or row.unnamed_since is None:
+        return row is not None
+    return mark_bundles(session, [(project_id, sha256)], now) > 0
+
+
+def gone(session: Session, project_id: str, sha256: str) -> NotFoundError:
+    """That the project does not have the bundle: never, or no longer."""
+    query = select(JobVersion.id).where(JobVersion.bundle == sha256, JobVersion.project_id == project_id)
+    if session.scalar(query.limit(1)) is None:
+        return NotFoundError("bundle", sha256)
+    return NotFoundError(
+        "bundle",
+        sha256,
+        detail=f"The bundle {sha256} was deleted: all runs with it were, and it is no job's current version.",
+        hint="Upload the same program again: POST /api/v1/bundles.",
+    )
+
+
+def mark_bundles(session: Session, keys: Iterable[Key], at: int | None) -> int:
+    """Has their grace period begin at that time, or takes their marks away; how many of them are there."""
+    changed = update(Bundle).where(tuple_(Bundle.project_id, Bundle.sha256).in_(list(keys))).values(unnamed_since=at)
+    result = session.execute(changed, execution_options={"synchronize_session": False})
+    return int(result.rowcount)  # type: ignore[attr-defined] # of an UPDATE
+
+
 def location_of(row: Bundle) -> str:
     """Where the bytes of a bundle are."""
     return row.location or legacy_location(row.sha256)
@@ -212,14 +284,19 @@ def _has_location(location: str | None) -> ColumnElement[bool]:
 
 
 def named_locations(session: Session, digests: Sequence[str]) -> dict[str, set[str]]:
-    """By digest, for those of which a project has a bundle or an artifact: the locations that are named."""
+    """By digest, for those of which a project has a row: the locations that are named."""
     found: dict[str, set[str]] = {}
     for row in session.scalars(select(Bundle).where(Bundle.sha256.in_(digests))):
         found.setdefault(row.sha256, set()).add(location_of(row))
-    of_artifacts = select(Artifact.sha256, Artifact.location).where(Artifact.sha256.in_(digests))
-    for sha256, location in session.execute(of_artifacts.where(Artifact.location.is_not(None))):
-        found.setdefault(sha256, set()).add(str(location))
+    for columns in _LOCATED.values():
+        named = select(columns.sha256, columns.location).where(columns.sha256.in_(digests))
+        for sha256, location in session.execute(named.where(columns.location.is_not(None))):
+            found.setdefault(sha256, set()).add(location)
     return found
+
+
+_LOCATED = {table.name: table.c for table in (table_of(Artifact), *(moved.table for moved in MOVED))}
+"""Beside bundles: what has the columns `sha256` and `location`."""
 
 
 def bundle_bytes_of(session: Session, project_id: str) -> int:
@@ -281,36 +358,33 @@ def require_own_store(database_url: str, store: BlobStore, *, now: int) -> None:
         raise StoreError(store.explain_foreign(known))
 
 
-@dataclass(frozen=True, slots=True)
-class Adopted:
-    """What the database has, and how much of it the store that it has now lacks."""
+class Adopted(NamedTuple):
+    """How many locations the database names, and how many of them the store that it has now lacks."""
 
-    bundles: int
+    named: int
     missing: int
-    """Of the bundles."""
-    artifacts: int
-    """Contents of artifacts."""
-    missing_artifacts: int
 
 
-def adopt_store(database_url: str, store: BlobStore, *, now: int) -> Adopted:
+def adopt_store(database_url: str, store: BlobStore, *, now: int) -> dict[str, Adopted]:
     """Makes the store the database's own, in place of one that is lost, whose mark no longer counts.
 
-    No other API process may run meanwhile: one on the store of before would not be refused before its next start.
+    By table, what there is of it. No other API process may run meanwhile: one on the store of before would not be
+    refused before its next start.
     """
     identity = store.make_mark()
+    there = asyncio.run(_stored(store))
     engine = create_engine(database_url)
     try:
         with Session(engine) as session, session.begin():
             add_store_identity(session, identity, now=now)
             session.execute(update(Store).where(Store.name == _STORE).values(identity=identity, created_at=now))
-            bundles = {location_of(row) for row in session.scalars(select(Bundle))}
-            stored = session.scalars(select(Artifact.location).where(Artifact.location.is_not(None)).distinct())
-            artifacts = {str(location) for location in stored}
+            named = {"bundle": {location_of(row) for row in session.scalars(select(Bundle))}}
+            for table, columns in _LOCATED.items():
+                query = select(columns.location).where(columns.location.is_not(None))
+                named[table] = {*session.scalars(query)}
     finally:
         engine.dispose()
-    there = asyncio.run(_stored(store))
-    return Adopted(len(bundles), len(bundles - there), len(artifacts), len(artifacts - there))
+    return {table: Adopted(len(locations), len(locations - there)) for table, locations in named.items()}
 
 
 async def _stored(store: BlobStore) -> set[str]:

@@ -285,7 +285,7 @@ class ObjectStore:
     def _unavailable(self, why: str) -> DrumlineError:
         return DrumlineError(
             ProblemCode.UNAVAILABLE,
-            f"The store of bundles, {self.url}, cannot be used: {why}.",
+            f"The store of content, {self.url}, cannot be used: {why}.",
             hint="Try again; if it stays so, have DRUMLINE_STORE and what it names looked at.",
             context={"retry_after_s": 5},
         )

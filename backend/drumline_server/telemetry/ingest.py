@@ -10,8 +10,10 @@ from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api, events
-from drumline.contracts.base import to_micros
+from drumline.contracts.artifacts import MAX_ARTIFACTS
+from drumline.contracts.base import new_id, to_micros
 from drumline.contracts.events import (
+    ArtifactEvent,
     CheckpointEvent,
     EventBatch,
     GapEvent,
@@ -23,9 +25,9 @@ from drumline.contracts.events import (
     VariableEvent,
 )
 from drumline.contracts.spent import Spent
-from drumline.contracts.states import TERMINAL_ATTEMPT, MemberState
+from drumline.contracts.states import TERMINAL_ATTEMPT, ArtifactState, MemberState
 from drumline_server.base.errors import FencedError, InvalidRequestError
-from drumline_server.lifecycle import checkpoints, members, stored
+from drumline_server.lifecycle import checkpoints, members
 from drumline_server.lifecycle.alerts import record_non_finite
 from drumline_server.lifecycle.finish import reconcile_attempt
 from drumline_server.lifecycle.guard import (
@@ -39,7 +41,16 @@ from drumline_server.lifecycle.guard import (
 )
 from drumline_server.lifecycle.members import TelemetryWrite
 from drumline_server.storage import runs
-from drumline_server.storage.models import Attempt, NonFiniteRecord, PlacementRecord, Run, Stretch, VariableRecord
+from drumline_server.storage.history import Loss, record_gap
+from drumline_server.storage.models import (
+    Artifact,
+    Attempt,
+    NonFiniteRecord,
+    PlacementRecord,
+    Run,
+    Stretch,
+    VariableRecord,
+)
 from drumline_server.storage.models.base import insert_or_ignore
 from drumline_server.storage.notifications import announce, run_list
 from drumline_server.storage.runs import require_run
@@ -50,6 +61,8 @@ AUTO = "auto"
 MOST_REPLICAS = 16
 """Replicas that are named; `replicas_in_all` says how many there are."""
 _MOST_ROWS = 4_096
+_NAMED = 20
+"""Names of artifacts in an event of the stream; it counts further ones."""
 
 
 def store_batch(
@@ -306,6 +319,36 @@ def _view_non_finite(same: Sequence[NonFiniteRecord]) -> api.NonFinite:
     )
 
 
+def store_artifacts(write: TelemetryWrite, events: Sequence[ArtifactEvent]) -> None:
+    """Adds a row for each, whose bytes are to come; beyond what one run may keep they are a gap."""
+    known = write.session.scalar(select(func.count()).where(Artifact.run_id == write.run.id)) or 0
+    rows = [_artifact_columns(write, event) for event in events[: max(0, MAX_ARTIFACTS - known)]]
+    insert_or_ignore(write.session, Artifact, rows)
+    if lost := len(events) - len(rows):
+        detail = f"one run may keep {MAX_ARTIFACTS} artifacts"
+        record_gap(write.session, write.member, Loss("artifact", lost, detail=detail), now=write.now)
+    if rows:
+        named = [*dict.fromkeys(row["name"] for row in rows)]
+        write.record("artifact", {"names": named[:_NAMED], "count": len(rows), "state": ArtifactState.ARRIVING})
+
+
+def _artifact_columns(write: TelemetryWrite, event: ArtifactEvent) -> dict[str, Any]:  # Any: what the columns hold
+    told = event.artifact
+    return {
+        **write.owner,
+        "id": new_id("art"),
+        "state": ArtifactState.ARRIVING,
+        "seq": event.seq,
+        "rank": write.member.rank,
+        "host_id": write.member.host_id,
+        "about": told.metadata,
+        **told.model_dump(include={"name", "kind", "is_directory", "files", "size_bytes", "sha256"}),
+        "received_bytes": 0,
+        "touched_at": write.now,
+        "saved_at": to_micros(event.at),
+    }
+
+
 Store = Callable[[TelemetryWrite, Sequence[Any]], None]  # Any: events of the one kind that the function is for
 
 _STORES: dict[str, Store] = {
@@ -317,7 +360,7 @@ _STORES: dict[str, Store] = {
     "media": media.store_media,
     "summary": media.store_summary,
     "profile": step_times.store_profiles,
-    "artifact": stored.store_artifacts,
+    "artifact": store_artifacts,
     "reduction": reductions.store_reductions,
     "non_finite": store_non_finite,
     "checkpoint": store_checkpoints,

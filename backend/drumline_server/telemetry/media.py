@@ -3,6 +3,7 @@
 Files that programs keep are listed here too; how they are stored is `lifecycle.stored`'s.
 """
 
+import asyncio
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +21,6 @@ from drumline.contracts.media import (
     MAX_SUMMARY_NAMES,
     HistogramValue,
     ImageValue,
-    MediaContent,
     MediaKind,
     TableValue,
     TextValue,
@@ -32,6 +32,7 @@ from drumline_server.base.callers import decode_cursor, page_of
 from drumline_server.base.errors import DrumlineError, NotFoundError
 from drumline_server.lifecycle.members import TelemetryWrite
 from drumline_server.storage import runs
+from drumline_server.storage.blobs import BlobStore, Content
 from drumline_server.storage.fields import put_fields, read_summary, summary_fields
 from drumline_server.storage.history import Loss, record_gap
 from drumline_server.storage.models import Artifact, Attempt, Host, Media, Run
@@ -216,9 +217,19 @@ def list_entries(
     )
 
 
-def read_at(
-    session: Session, project_id: str, run_id: str, series: Series, *, step: int | None, nth: int
-) -> api.MediaValue:
+class Logged(NamedTuple):
+    """A value as it is listed, with its place among others, and what it holds; None of an image, read apart."""
+
+    entry: Stored
+    content: Content | None
+
+    async def view(self, blobs: BlobStore) -> api.MediaValue:
+        """The value whole. Raises as `Content.read`."""
+        packed = b"" if self.content is None else await self.content.read(blobs)
+        return await asyncio.to_thread(_view, self.entry, packed)
+
+
+def read_at(session: Session, project_id: str, run_id: str, series: Series, *, step: int | None, nth: int) -> Logged:
     """The newest value at `step` or before it, else the first one; of several of one step the `nth`, else the last.
 
     Raises NotFoundError where there is none at all.
@@ -238,22 +249,22 @@ def read_at(
         "previous_step": session.scalar(select(func.max(Media.step)).where(counts, Media.step < found)),
         "next_step": session.scalar(select(func.min(Media.step)).where(counts, Media.step > found)),
     }
-    return _view(_row(session, run_id, same[nth - 1]), place)
+    return _logged(_row(session, run_id, same[nth - 1]), place)
 
 
-def get_value(session: Session, project_id: str, run_id: str, media_id: str) -> api.MediaValue:
+def get_value(session: Session, project_id: str, run_id: str, media_id: str) -> Logged:
     """One value whole. Raises NotFoundError."""
     require_run(session, project_id, run_id)
-    return _view(_row(session, run_id, media_id), {})
+    return _logged(_row(session, run_id, media_id), {})
 
 
-def get_png(session: Session, project_id: str, run_id: str, media_id: str) -> bytes:
+def get_png(session: Session, project_id: str, run_id: str, media_id: str) -> Content:
     """The PNG of an image. Raises NotFoundError, also for what is no image."""
     require_run(session, project_id, run_id)
     row = _row(session, run_id, media_id)
     if row.kind != "image":
         raise NotFoundError("image", media_id)
-    return row.content
+    return _content(row)
 
 
 def _row(session: Session, run_id: str, media_id: str) -> Media:
@@ -262,6 +273,14 @@ def _row(session: Session, run_id: str, media_id: str) -> Media:
     if row is None:
         raise NotFoundError("media", media_id)
     return row
+
+
+def _content(row: Media) -> Content:
+    return Content(row.kind, row.id, row.content, row.location)
+
+
+def _logged(row: Media, place: Stored) -> Logged:
+    return Logged({**_entry(row), **place}, None if row.kind == "image" else _content(row))
 
 
 def _entry(row: Media) -> Stored:
@@ -287,16 +306,11 @@ _CONTENTS: dict[str, type[HistogramValue | TextValue | TableValue]] = {
 }
 
 
-def _read(row: Media) -> MediaContent | None:
-    """What it holds; of an image None, as its PNG has an address of its own."""
-    content = _CONTENTS.get(row.kind)
-    return None if content is None else content.model_validate_json(zlib.decompress(row.content))
-
-
-def _view(row: Media, place: Stored) -> api.MediaValue:
-    value = _read(row)
-    held = {} if value is None else {row.kind: value.text if isinstance(value, TextValue) else value}
-    return api.MediaValue.model_validate({**_entry(row), **held, **place})
+def _view(entry: Stored, packed: bytes) -> api.MediaValue:
+    content = _CONTENTS.get(entry["kind"])
+    value = None if content is None else content.model_validate_json(zlib.decompress(packed))
+    held = {} if value is None else {entry["kind"]: value.text if isinstance(value, TextValue) else value}
+    return api.MediaValue.model_validate({**entry, **held})
 
 
 def read_histograms(session: Session, project_id: str, run_id: str, series: Series, *, most: int) -> api.HistogramSteps:
@@ -307,7 +321,7 @@ def read_histograms(session: Session, project_id: str, run_id: str, series: Seri
     place = func.row_number().over(order_by=(Media.step, Media.rank, Media.id)).label("place")
     numbered = select(Media.id.label("id"), place).where(counts).subquery()
     chosen = or_((numbered.c.place - 1) % stride == 0, numbered.c.place == total)
-    query = select(Media.step, Media.content).join(numbered, numbered.c.id == Media.id).where(chosen)
+    query = select(Media.step, Media.content).join(numbered, numbered.c.id == Media.id).where(chosen)  # none is large
     rows = session.execute(query.order_by(Media.step, Media.rank, Media.id)).all()
     return api.HistogramSteps(
         name=series.name,

@@ -25,6 +25,7 @@ from drumline_server.base.callers import decode_cursor, encode_cursor, page_of
 from drumline_server.base.errors import NotFoundError
 from drumline_server.lifecycle.members import TelemetryWrite
 from drumline_server.storage import runs
+from drumline_server.storage.blobs import Content
 from drumline_server.storage.history import Loss, record_gap
 from drumline_server.storage.models import ArrivalRecord, Attempt, Member, PlacementRecord, Profile, Run
 from drumline_server.storage.models.base import insert_or_ignore
@@ -361,7 +362,7 @@ class ProfileFile(NamedTuple):
     """A zip of what jax.profiler wrote, and how to call it."""
 
     name: str
-    content: bytes
+    content: Content
 
 
 def get_file(session: Session, project_id: str, run_id: str, profile_id: str) -> ProfileFile:
@@ -369,7 +370,8 @@ def get_file(session: Session, project_id: str, run_id: str, profile_id: str) ->
     row = _profile_row(session, project_id, run_id, profile_id, Profile.file)
     if row.file is None:
         raise NotFoundError("file of profile", profile_id)
-    return ProfileFile(f"{run_id}-step-{row.step}-rank-{row.rank}.zip", row.file)
+    content = Content("file of profile", profile_id, row.file, row.location)
+    return ProfileFile(f"{run_id}-step-{row.step}-rank-{row.rank}.zip", content)
 
 
 def _profile_row(

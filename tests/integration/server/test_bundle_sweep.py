@@ -22,7 +22,7 @@ from drumline_server.services import jobs
 from drumline_server.services.bundles import store_bundle
 from drumline_server.services.submit import Submission
 from drumline_server.storage.blob_files import FileStore
-from drumline_server.storage.blobs import bundle_bytes_of, find_bundle
+from drumline_server.storage.blobs import bundle_bytes_of, find_bundle, renew_bundle
 from support.core import BUNDLE, TESTER, Core, submission_body
 from support.deletions import delete
 from support.edge import EdgeServer
@@ -164,7 +164,7 @@ def _submit(core: Core, session: Session) -> object:
 
 
 def _upload(core: Core, session: Session) -> object:
-    return life.renew_bundle(session, core.project_id, BUNDLE, now=core.clock.now())
+    return renew_bundle(session, core.project_id, BUNDLE, now=core.clock.now())
 
 
 def _sweep(core: Core, session: Session) -> object:

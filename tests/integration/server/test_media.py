@@ -43,7 +43,8 @@ def series(core: Core, run: str, attempt: str | None = None) -> dict[str, tuple[
 
 def at(core: Core, run: str, name: str, step: int | None, attempt: str | None = None) -> api.MediaValue:
     wanted = Series(name, "histogram", attempt)
-    return core.read(lambda session: media.read_at(session, core.project_id, run, wanted, step=step, nth=1))
+    found = core.read(lambda session: media.read_at(session, core.project_id, run, wanted, step=step, nth=1))
+    return api.MediaValue.model_validate(found.entry)
 
 
 def test_what_a_later_attempt_rolled_back_is_cut_name_by_name(core: Core) -> None:

@@ -221,7 +221,7 @@ def test_a_store_that_is_away_is_told_of_and_comes_back(
     upload = server.admin.post(f"{V1}/bundles", content=b"def main(run): pass\n", headers=PYTHON)
     objects.line.mend()
 
-    assert (away.status_code, f"The store of bundles, {objects.url}, cannot be used" in away.text) == (503, True)
+    assert (away.status_code, f"The store of content, {objects.url}, cannot be used" in away.text) == (503, True)
     assert (upload.status_code, upload.json()["code"]) == (503, "unavailable")
     assert server.client().get("/healthz").status_code == 200
     assert server.client().get("/readyz").text == "ready\n"

@@ -35,7 +35,6 @@ from drumline_server.lifecycle.run_changes import cancel_part
 from drumline_server.services import batches, bundle_reading, bundles, jobs, run_changes
 from drumline_server.services.jobs import changed_fields
 from drumline_server.services.submit_batch import BatchSubmission, Begun, begin, make_runs, prepare, queue_part
-from drumline_server.storage.blobs import Piece
 
 router = api_router("/jobs", tags=["jobs"])
 Number = Annotated[int, Path(ge=1, lt=2**31)]
@@ -185,7 +184,7 @@ async def continue_upload(
     limit_bytes = app.settings.bundle_bytes
     if size > limit_bytes:
         raise bundles.too_large(limit_bytes)
-    piece = Piece(sha256, offset, size, request.stream())
+    piece = bundle_reading.Piece(sha256, offset, size, request.stream())
     async with app.shares.turn(request.scope, "upload"):
         return await bundles.receive_piece(_bundles_of(app, principal), piece, principal.counts_for)
 

@@ -288,9 +288,10 @@ async def get_media_at(
 ) -> api.MediaValue:
     """The newest value at a step or before it, else the first one; without a step the newest of all."""
     series = Series(name, kind, attempt)
-    return await app.database.read(
+    found = await app.database.read(
         lambda session: media.read_at(session, principal.project_id, run_id, series, step=step, nth=nth)
     )
+    return await found.view(app.blobs)
 
 
 @router.get("/media/histograms", response_model=api.HistogramSteps)
@@ -315,7 +316,8 @@ async def list_histograms(
 @router.get("/media/{media_id}")
 async def get_media(run_id: RunId, media_id: MediaId, principal: ReaderDep, app: AppDep) -> api.MediaValue:
     """One value: a histogram, a text or a table with what it holds, of an image its size."""
-    return await app.database.read(lambda session: media.get_value(session, principal.project_id, run_id, media_id))
+    found = await app.database.read(lambda session: media.get_value(session, principal.project_id, run_id, media_id))
+    return await found.view(app.blobs)
 
 
 @router.get(
@@ -326,7 +328,7 @@ async def get_media(run_id: RunId, media_id: MediaId, principal: ReaderDep, app:
 async def get_image(run_id: RunId, media_id: MediaId, principal: ReaderDep, app: AppDep) -> Response:
     """An image as PNG."""
     png = await app.database.read(lambda session: media.get_png(session, principal.project_id, run_id, media_id))
-    return cut(png, "image/png", {"Content-Security-Policy": _SANDBOX})
+    return cut(await png.read(app.blobs), "image/png", {"Content-Security-Policy": _SANDBOX})
 
 
 @router.get("/profiles")
@@ -368,7 +370,7 @@ async def get_profile_file(run_id: RunId, profile_id: ProfileId, principal: Read
         lambda session: step_times.get_file(session, principal.project_id, run_id, profile_id)
     )
     headers = {"Content-Security-Policy": _SANDBOX, "Content-Disposition": f'attachment; filename="{file.name}"'}
-    return cut(file.content, "application/zip", headers)
+    return cut(await file.content.read(app.blobs), "application/zip", headers)
 
 
 @router.get("/gaps")

@@ -22,11 +22,10 @@ from drumline_server.storage.models.access import (
     WebhookDelivery,
 )
 from drumline_server.storage.models.base import Base, principal_columns, principal_in, set_principal, table_of
-from drumline_server.storage.models.fleet import Device, Hold, Host, Incarnation, LedgerEntry, Stretch
+from drumline_server.storage.models.fleet import Checkpoint, Device, Hold, Host, Incarnation, LedgerEntry, Stretch
 from drumline_server.storage.models.records import (
     ArrivalRecord,
     Artifact,
-    Checkpoint,
     Gap,
     LogChunk,
     Media,

@@ -12,6 +12,7 @@ from sqlalchemy import (
     ColumnElement,
     Dialect,
     Executable,
+    Index,
     LargeBinary,
     MetaData,
     Result,
@@ -24,6 +25,7 @@ from sqlalchemy import (
     func,
     or_,
     select,
+    text,
 )
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql import Insert as PostgresInsert
@@ -104,6 +106,24 @@ Merge = Callable[[Columns, Columns], Mapping[str, ColumnElement[Any]]]  # Any: o
 """What becomes of a row, by column: from the row that is there and the one that was to be added."""
 _AT_ONCE = 1_000
 """Rows of one statement: some milliseconds, where a statement may take seconds."""
+
+
+LEAST_MOVED_BYTES = 16 * 1024
+"""Contents of media and files of profiles that are as large go from their rows into the store of content."""
+
+
+def is_large(column: str) -> str:
+    """Of which rows the bytes are to be moved. A query that says it so finds them by an index, without their bytes."""
+    return f"length({column}) >= {LEAST_MOVED_BYTES}"
+
+
+def indexes_of_moved(table: str, column: str) -> Sequence[Index]:
+    """Which rows hold what is to be moved, in the order in which it is; and which ones name a content of the store."""
+    large, named = text(is_large(column)), text("sha256 IS NOT NULL")
+    return (
+        Index(f"ix_{table}_large", "id", sqlite_where=large, postgresql_where=large),
+        Index(f"ix_{table}_sha256", "sha256", sqlite_where=named, postgresql_where=named),
+    )
 
 
 def insert_or_ignore(session: Session, table: type[Base], rows: Sequence[Mapping[str, Any]]) -> None:  # Any: columns

@@ -1,11 +1,11 @@
-"""Hosts and their devices, who holds them, and what the time of that went into."""
+"""Hosts, their devices and checkpoints, who holds them, and what the time of that went into."""
 
 from typing import Any
 
 from sqlalchemy import ColumnElement, ForeignKey, Index, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from drumline.contracts.states import DeviceState
+from drumline.contracts.states import CheckpointState, DeviceState
 from drumline_server.storage.models.base import Base, one_of
 
 PLATFORMS = ("cpu", "gpu", "tpu")
@@ -205,3 +205,32 @@ class LedgerEntry(Base):
     wall_us: Mapped[int]
     """Shares of all hosts together are the run's time."""
     device_us: Mapped[int]
+
+
+class Checkpoint(Base):
+    """A committed checkpoint, registered under the fence of its attempt."""
+
+    __tablename__ = "checkpoint"
+    __table_args__ = (
+        one_of("state", CheckpointState),
+        UniqueConstraint("run_id", "fence", "step"),
+        Index("ix_checkpoint_run_id_step", "run_id", "step"),
+        Index("ix_checkpoint_member_id", "member_id"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    state: Mapped[str]
+    host_id: Mapped[str] = mapped_column(ForeignKey("host.id"))
+    """The host that wrote it."""
+    store: Mapped[str]
+    """The volume that holds it: a host's own id, or the name of a volume that several hosts mount."""
+    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"))
+    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
+    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
+    attempt_id: Mapped[str]
+    fence: Mapped[int]
+    step: Mapped[int]
+    path: Mapped[str]
+    size_bytes: Mapped[int]
+    manifest: Mapped[str]
+    created_at: Mapped[int]

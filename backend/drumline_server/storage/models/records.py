@@ -1,4 +1,4 @@
-"""What members reported: columns of metrics, chunks of output, reductions, artifacts, placement, checkpoints.
+"""What members reported: columns of metrics, chunks of output, reductions, artifacts, placement.
 
 A row is bound to its member, which is bound to attempt and run. Where it names these too, that is a foreign key only if
 an index begins with it: without one, the deletion of a run would look through the whole table for each of its attempts.
@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from drumline.contracts.states import ArtifactState, CheckpointState
-from drumline_server.storage.models.base import Base, one_of
+from drumline.contracts.states import ArtifactState
+from drumline_server.storage.models.base import Base, indexes_of_moved, one_of
 
 
 class Metric(Base):
@@ -195,6 +195,7 @@ class Media(Base):
     __table_args__ = (
         UniqueConstraint("member_id", "seq"),
         Index("ix_media_run_id_name_kind_step", "run_id", "name", "kind", "attempt_id", "step", "id"),
+        *indexes_of_moved("media", "content"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -219,13 +220,21 @@ class Media(Base):
     logged_at: Mapped[int]
     """By its host's clock."""
     content: Mapped[bytes] = mapped_column(deferred=True)
+    """Empty once it is in the store. No kind has an empty one; to allow NULL, SQLite would rewrite the table."""
+    sha256: Mapped[str | None]
+    """Of a content in the store, as `location`; NULL where the row holds it."""
+    location: Mapped[str | None]
 
 
 class Profile(Base):
     """A traced call of `strategy.run`. Times are means over the devices of its process, NULL where none are known."""
 
     __tablename__ = "profile"
-    __table_args__ = (UniqueConstraint("member_id", "seq"), Index("ix_profile_run_id_step", "run_id", "step", "id"))
+    __table_args__ = (
+        UniqueConstraint("member_id", "seq"),
+        Index("ix_profile_run_id_step", "run_id", "step", "id"),
+        *indexes_of_moved("profile", "file"),
+    )
 
     id: Mapped[str] = mapped_column(primary_key=True)
     project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
@@ -256,6 +265,10 @@ class Profile(Base):
     content: Mapped[bytes] = mapped_column(deferred=True)
     """Compressed JSON: `devices` and `content` as in `step_times.TracedCall`."""
     file: Mapped[bytes | None] = mapped_column(deferred=True)
+    """Empty once it is in the store; NULL where it is left out."""
+    sha256: Mapped[str | None]
+    """Of the file in the store, and where it is there; as of `Media`."""
+    location: Mapped[str | None]
     times: Mapped[list[Any] | None] = mapped_column(deferred=True)
     """By device its id and nanoseconds computing, in collectives, both at once, idle; NULL of servers before."""
 
@@ -369,32 +382,3 @@ class VariableRecord(Base):
     aggregation: Mapped[str]
     homes: Mapped[list[Any]]
     size_bytes: Mapped[int]
-
-
-class Checkpoint(Base):
-    """A committed checkpoint, registered under the fence of its attempt."""
-
-    __tablename__ = "checkpoint"
-    __table_args__ = (
-        one_of("state", CheckpointState),
-        UniqueConstraint("run_id", "fence", "step"),
-        Index("ix_checkpoint_run_id_step", "run_id", "step"),
-        Index("ix_checkpoint_member_id", "member_id"),
-    )
-
-    id: Mapped[str] = mapped_column(primary_key=True)
-    state: Mapped[str]
-    host_id: Mapped[str] = mapped_column(ForeignKey("host.id"))
-    """The host that wrote it."""
-    store: Mapped[str]
-    """The volume that holds it: a host's own id, or the name of a volume that several hosts mount."""
-    member_id: Mapped[str] = mapped_column(ForeignKey("member.id"))
-    project_id: Mapped[str] = mapped_column(ForeignKey("project.id"))
-    run_id: Mapped[str] = mapped_column(ForeignKey("run.id"))
-    attempt_id: Mapped[str]
-    fence: Mapped[int]
-    step: Mapped[int]
-    path: Mapped[str]
-    size_bytes: Mapped[int]
-    manifest: Mapped[str]
-    created_at: Mapped[int]
