@@ -138,7 +138,7 @@ class Content:
         try:
             async with blobs.local(self.location) as path:
                 return await asyncio.to_thread(path.read_bytes)
-        except NotFoundError:
+        except (NotFoundError, FileNotFoundError):  # lost, or swept with its run at this moment
             lost = f"The bytes of {self.kind} {self.id} are not in the store of content any more."
             raise NotFoundError(self.kind, self.id, detail=lost) from None
 

@@ -16,7 +16,7 @@ from drumline_server.lifecycle import deletion
 from drumline_server.lifecycle.stored import BundleSweep, put_in_store
 from drumline_server.scheduling.leadership import SoleServer
 from drumline_server.storage import database
-from drumline_server.storage.blobs import MOVED, find_large, read_large
+from drumline_server.storage.blobs import MOVED, find_large, named_locations, read_large
 from drumline_server.storage.models import Media, Run
 from support.attempts import again
 from support.clock import RunningClock
@@ -259,7 +259,7 @@ def test_rows_of_the_release_before_are_moved_after_their_migration(database_url
         require_all(server, member.claimed.run, tmp_path)
 
 
-def test_what_waits_is_found_by_index_however_much_there_is(core: Core) -> None:
+def test_what_waits_and_what_is_named_are_found_by_index_however_much_there_is(core: Core) -> None:
     member = running(core)
     log_picture(member, 0)
     for begin in range(0, 8_000, 1_000):
@@ -268,8 +268,11 @@ def test_what_waits_is_found_by_index_however_much_there_is(core: Core) -> None:
         member.send(*events)
     if not core.database.url.startswith("sqlite"):
         core.write(lambda session: session.execute(text("ANALYZE media")) and None)
-    (plan,) = read_plans(core, lambda session: find_large(session, MOVED[0]))
+    (waiting_plan,) = read_plans(core, lambda session: find_large(session, MOVED[0]))
+    named = read_plans(core, lambda session: named_locations(session, [f"sha256:{nth:064x}" for nth in range(500)]))
     if core.database.url.startswith("sqlite"):
-        assert "ix_media_large" in plan
+        assert "ix_media_large" in waiting_plan
+        assert any("ix_media_sha256" in plan for plan in named)
     else:
-        assert rows_read(plan, "media") <= 1
+        assert rows_read(waiting_plan, "media") <= 1
+        assert sum(rows_read(plan, "media") for plan in named) == 0
