@@ -1,7 +1,7 @@
 import { type QueryClient, useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { Command } from "cmdk";
-import { useDeferredValue, useRef, useState } from "react";
+import { startTransition, useDeferredValue, useEffect, useRef, useState } from "react";
 import { runsQuery } from "@/api/queries";
 import { Age } from "@/components/runs/run-columns";
 import { flawOf } from "@/components/runs/run-facts";
@@ -9,6 +9,8 @@ import { copyText } from "@/components/ui/copy-button";
 import { Dialog } from "@/components/ui/dialog";
 import { Icon } from "@/components/ui/icons";
 import { StateIcon } from "@/components/ui/state-badge";
+import { afterFrame } from "@/lib/after-frame";
+import { classNames } from "@/lib/class-names";
 import { shortId } from "@/lib/format";
 import { notify } from "@/lib/notices";
 import { setThemeChoice } from "@/lib/theme";
@@ -22,20 +24,7 @@ export default function Palette({ onClose }: { onClose: () => void }) {
   const input = useRef<HTMLInputElement>(null);
   const [text, setText] = useState("");
   const search = useDeferredValue(text.trim());
-  const client = useQueryClient();
-  const runs = useInfiniteQuery({ ...runsFor(search), placeholderData: (old) => old });
-  const navigate = useNavigate();
-  const signOut = useSignOut();
-  const act = (action: () => unknown) => () => {
-    onClose();
-    void action();
-  };
-  const compare = async () => {
-    const ids = await findRuns(client, search); // before this closes, which would end the question
-    if (ids === null) return notify("The runs could not be found; try again");
-    onClose();
-    await navigate({ to: "/compare", search: { runs: ids || undefined } });
-  };
+  const isReady = useReady();
   return (
     <Dialog
       className="overflow-hidden"
@@ -56,68 +45,103 @@ export default function Palette({ onClose }: { onClose: () => void }) {
             value={text}
           />
         </div>
-        <Command.List className="max-h-[56vh] overflow-y-auto p-1.5">
-          <Command.Empty className="px-2 py-6 text-center text-muted">
-            Nothing matches “{text}”.
-          </Command.Empty>
-          <Group heading="Go to">
-            {PLACES.map(({ to, label, icon }) => (
-              <Item key={to} onSelect={act(() => navigate({ to }))}>
-                <Icon className="text-muted" name={icon} />
-                {label}
-              </Item>
-            ))}
-          </Group>
-          <Group heading="Runs">
-            {runs.data?.pages[0]?.items.map((run) => (
-              <Item
-                key={run.id}
-                keywords={[run.job, run.state]}
-                onSelect={act(() => navigate({ to: "/runs/$runId", params: { runId: run.id } }))}
-                value={run.id}
-              >
-                <span className="flex w-4 shrink-0 justify-center">
-                  <StateIcon flaw={flawOf(run)} state={run.state} />
-                </span>
-                <span className="truncate">{run.job}</span>
-                <span className="text-muted">v{run.version}</span>
-                <span className="ml-auto whitespace-nowrap text-muted text-xs">
-                  <Age moment={run.created_at} />
-                </span>
-                <code className="text-muted">{shortId(run.id)}</code>
-              </Item>
-            ))}
-          </Group>
-          <Things onChoose={act} search={search} />
-          <Command.Group forceMount>
-            <Item forceMount onSelect={() => void compare()} value="compare runs">
-              <Icon className="text-muted" name="batches" />
-              {search ? `Compare the runs that match “${search}”` : "Compare the newest runs"}
-            </Item>
-          </Command.Group>
-          <Group heading="Do">
-            <Item
-              onSelect={act(async () =>
-                notify((await copyText(location.href)) ? "Link copied" : "The link could not be copied"),
-              )}
-            >
-              <Icon className="text-muted" name="link" />
-              Copy a link to this view
-            </Item>
-            {(["light", "dark", "system"] as const).map((choice) => (
-              <Item key={choice} onSelect={act(() => setThemeChoice(choice))}>
-                <Icon className="text-muted" name={choice} />
-                Theme: {choice}
-              </Item>
-            ))}
-            <Item onSelect={act(signOut)}>
-              <Icon className="text-muted" name="right" />
-              Sign out
-            </Item>
-          </Group>
+        <Command.List className={classNames("max-h-[56vh] overflow-y-auto p-1.5", !isReady && "h-[56vh]")}>
+          {isReady && <Choices onClose={onClose} search={search} text={text} />}
         </Command.List>
       </Command>
     </Dialog>
+  );
+}
+
+/** Takes text first: its choices are rendered once that is on the page, a few milliseconds at a time. */
+function useReady(): boolean {
+  const [isReady, setReady] = useState(false);
+  useEffect(() => afterFrame(() => startTransition(() => setReady(true))), []);
+  return isReady;
+}
+
+interface ChoicesProps {
+  /** What is typed. */
+  text: string;
+  /** What is looked for by it. */
+  search: string;
+  onClose: () => void;
+}
+
+function Choices({ text, search, onClose }: ChoicesProps) {
+  const client = useQueryClient();
+  const runs = useInfiniteQuery({ ...runsFor(search), placeholderData: (old) => old });
+  const navigate = useNavigate();
+  const signOut = useSignOut();
+  const act = (action: () => unknown) => () => {
+    onClose();
+    void action();
+  };
+  const compare = async () => {
+    const ids = await findRuns(client, search); // before this closes, which would end the question
+    if (ids === null) return notify("The runs could not be found; try again");
+    onClose();
+    await navigate({ to: "/compare", search: { runs: ids || undefined } });
+  };
+  return (
+    <>
+      <Command.Empty className="px-2 py-6 text-center text-muted">Nothing matches “{text}”.</Command.Empty>
+      <Group heading="Go to">
+        {PLACES.map(({ to, label, icon }) => (
+          <Item key={to} onSelect={act(() => navigate({ to }))}>
+            <Icon className="text-muted" name={icon} />
+            {label}
+          </Item>
+        ))}
+      </Group>
+      <Group heading="Runs">
+        {runs.data?.pages[0]?.items.map((run) => (
+          <Item
+            key={run.id}
+            keywords={[run.job, run.state]}
+            onSelect={act(() => navigate({ to: "/runs/$runId", params: { runId: run.id } }))}
+            value={run.id}
+          >
+            <span className="flex w-4 shrink-0 justify-center">
+              <StateIcon flaw={flawOf(run)} state={run.state} />
+            </span>
+            <span className="truncate">{run.job}</span>
+            <span className="text-muted">v{run.version}</span>
+            <span className="ml-auto whitespace-nowrap text-muted text-xs">
+              <Age moment={run.created_at} />
+            </span>
+            <code className="text-muted">{shortId(run.id)}</code>
+          </Item>
+        ))}
+      </Group>
+      <Things onChoose={act} search={search} />
+      <Command.Group forceMount>
+        <Item forceMount onSelect={() => void compare()} value="compare runs">
+          <Icon className="text-muted" name="batches" />
+          {search ? `Compare the runs that match “${search}”` : "Compare the newest runs"}
+        </Item>
+      </Command.Group>
+      <Group heading="Do">
+        <Item
+          onSelect={act(async () =>
+            notify((await copyText(location.href)) ? "Link copied" : "The link could not be copied"),
+          )}
+        >
+          <Icon className="text-muted" name="link" />
+          Copy a link to this view
+        </Item>
+        {(["light", "dark", "system"] as const).map((choice) => (
+          <Item key={choice} onSelect={act(() => setThemeChoice(choice))}>
+            <Icon className="text-muted" name={choice} />
+            Theme: {choice}
+          </Item>
+        ))}
+        <Item onSelect={act(signOut)}>
+          <Icon className="text-muted" name="right" />
+          Sign out
+        </Item>
+      </Group>
+    </>
   );
 }
 

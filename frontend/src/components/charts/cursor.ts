@@ -1,4 +1,5 @@
 import { useSyncExternalStore } from "react";
+import { afterFrame } from "@/lib/after-frame";
 
 /** Where the pointer or the keys are on a chart: an index into its x, and the line nearest to the pointer. */
 interface CursorPlace {
@@ -8,7 +9,10 @@ interface CursorPlace {
   own: boolean;
 }
 
-/** The place of a chart's cursor. Only what shows it is rendered when it moves, and not the chart. */
+/**
+ * The place of a chart's cursor. Only what shows it is rendered when it moves, and not the chart; and that after the frame in
+ * which it moved: cursors move without layout and paint, but texts do not.
+ */
 export class CursorStore {
   private place: CursorPlace | null = null;
   private readonly listeners = new Set<() => void>();
@@ -19,6 +23,11 @@ export class CursorStore {
     const old = this.place;
     if (old?.at === place?.at && old?.line === place?.line && old?.own === place?.own) return;
     this.place = place;
+    tellSoon(this);
+  }
+
+  /** Renders what shows it. */
+  tell(): void {
     for (const listener of this.listeners) listener();
   }
 
@@ -26,6 +35,25 @@ export class CursorStore {
     this.listeners.add(listener);
     return () => this.listeners.delete(listener);
   };
+}
+
+/** Of a group of charts all cursors move at once: so many tell their texts after a frame, the others after the next ones. */
+const TOLD_AT_ONCE = 3;
+const untold = new Set<CursorStore>();
+
+function tellSoon(store: CursorStore): void {
+  if (untold.size === 0) afterFrame(tellSome);
+  // Who waits keeps its place, so that a pointer which never rests leaves nobody behind.
+  untold.add(store);
+}
+
+function tellSome(): void {
+  const own = (store: CursorStore) => (store.get()?.own ? 0 : 1);
+  for (const store of [...untold].sort((a, b) => own(a) - own(b)).slice(0, TOLD_AT_ONCE)) {
+    untold.delete(store);
+    store.tell();
+  }
+  if (untold.size > 0) afterFrame(tellSome);
 }
 
 export function useCursor(store: CursorStore): CursorPlace | null {

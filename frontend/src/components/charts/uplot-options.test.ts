@@ -1,4 +1,5 @@
-import { describe, expect, it } from "vitest";
+import type uPlot from "uplot";
+import { describe, expect, it, vi } from "vitest";
 import { alone, type ChartColors, chartOptions, drawnAs, logRange, yRange } from "./uplot-options";
 
 const colors: ChartColors = {
@@ -10,7 +11,11 @@ const colors: ChartColors = {
   font: "11px Inter",
 };
 
-function options(log = false, limits: Limits = { low: null, high: null }) {
+function options(
+  log = false,
+  limits: Limits = { low: null, high: null },
+  onRange: OnRange = () => undefined,
+) {
   return chartOptions({
     width: 400,
     height: 180,
@@ -28,13 +33,14 @@ function options(log = false, limits: Limits = { low: null, high: null }) {
     formatX: String,
     domain: () => [2, 40],
     numberAt: (drawn) => drawn,
-    onRange: () => undefined,
+    onRange,
     isSeen: () => true,
     onCursor: () => undefined,
   });
 }
 
 type Limits = { low: number | null; high: number | null };
+type OnRange = (from: number, to: number) => void;
 
 describe("chartOptions", () => {
   it("sets the colour of every axis, grid and border: uPlot's own text is black on any theme", () => {
@@ -58,6 +64,41 @@ describe("chartOptions", () => {
     const range = options().scales?.x?.range as () => [number, number];
 
     expect(range()).toEqual([2, 40]);
+  });
+});
+
+describe("a range that is drawn over a group of charts", () => {
+  const released = (event: Partial<MouseEvent> | null, width: number) => {
+    const onRange = vi.fn<OnRange>();
+    const setSelect = vi.fn();
+    const [report] = (options(false, undefined, onRange).hooks?.setSelect ?? []) as ((
+      chart: uPlot,
+    ) => void)[];
+    const chart = {
+      select: { left: 10, width },
+      cursor: { event },
+      posToVal: (at: number) => at * 2,
+      setSelect,
+    };
+    report?.(chart as unknown as uPlot);
+    return { onRange, setSelect };
+  };
+
+  it("is told by the chart under the pointer alone, and taken away in all of them", () => {
+    const own = released({ type: "mouseup" }, 30);
+    const beside = released(null, 30);
+
+    expect(own.onRange.mock.calls).toEqual([[20, 80]]);
+    expect(beside.onRange).not.toHaveBeenCalled();
+    for (const { setSelect } of [own, beside])
+      expect(setSelect.mock.calls).toEqual([[{ left: 0, top: 0, width: 0, height: 0 }, false]]);
+  });
+
+  it("is a click where it has a few pixels, of which nothing stays", () => {
+    const { onRange, setSelect } = released({ type: "mouseup" }, 3);
+
+    expect(onRange).not.toHaveBeenCalled();
+    expect(setSelect).toHaveBeenCalled();
   });
 });
 

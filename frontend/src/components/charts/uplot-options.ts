@@ -1,5 +1,6 @@
 import type uPlot from "uplot";
 import { token } from "@/lib/theme";
+import { rangeMark } from "./range-mark";
 import { leastSpan, niceTicks, ROUNDING, tickTexts } from "./scale";
 
 export interface ChartColors {
@@ -179,6 +180,7 @@ export function chartOptions(settings: ChartSettings): uPlot.Options {
     bands: layers.flatMap(({ part, color }, at) =>
       part === "max" ? [{ series: [at + 1, at + 2] as [number, number], fill: withAlpha(color, "2e") }] : [],
     ),
+    plugins: [rangeMark(withAlpha(colors.accent, "24"))],
     hooks: {
       setSelect: [(chart) => reportSelection(chart, settings.onRange)],
       setCursor: [(chart) => settings.onCursor(chart.cursor.idx ?? null)],
@@ -247,9 +249,10 @@ const LEAST_DRAG = 6;
 
 function reportSelection(chart: uPlot, onRange: (from: number, to: number) => void): void {
   const { left, width } = chart.select;
-  if (width < LEAST_DRAG) return;
-  onRange(chart.posToVal(left, "x"), chart.posToVal(left + width, "x"));
+  const [from, to] = [chart.posToVal(left, "x"), chart.posToVal(left + width, "x")];
   chart.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+  // All charts of the group have the range; the one under the pointer tells of it.
+  if (width >= LEAST_DRAG && chart.cursor.event) onRange(from, to);
 }
 
 function withAlpha(color: string, alpha: string): string {
