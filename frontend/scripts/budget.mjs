@@ -18,8 +18,11 @@ function staticClosure(key, seen = new Set()) {
   return seen;
 }
 
-const entryKey = Object.keys(manifest).find((key) => manifest[key].isEntry);
-const entry = staticClosure(entryKey);
+// The file that is the entry for the bundler may hold nothing: what counts is what the page asks for.
+const html = readFileSync(join(dist, "index.html"), "utf8");
+const asked = new Set([...html.matchAll(/src="\/(assets\/[^"]+\.js)"/g)].map(([, file]) => file));
+const entry = new Set();
+for (const key of Object.keys(manifest)) if (asked.has(manifest[key].file)) staticClosure(key, entry);
 const jsOf = (keys) =>
   [...new Set([...keys].map((key) => manifest[key].file))].filter((file) => file.endsWith(".js"));
 const css = new Set(

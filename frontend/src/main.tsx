@@ -3,13 +3,17 @@ import { QueryClientProvider } from "@tanstack/react-query";
 import { RouterProvider } from "@tanstack/react-router";
 import { StrictMode, startTransition } from "react";
 import { createRoot } from "react-dom/client";
+// The libraries have run by now; next comes the page's own code.
+import "./app/after-libraries";
 import { firstPage } from "./app/first-page";
 import { createQueryClient } from "./app/query-client";
 import { createAppRouter } from "./app/router";
 import { live } from "./lib/live";
+import { nextTask } from "./lib/next-task";
 import { onSessionChange } from "./lib/session-change";
 import { watchSystemTheme } from "./lib/theme";
 
+await nextTask();
 const queryClient = createQueryClient(() => {
   if (location.pathname === "/login") return;
   void router.navigate({ to: "/login", search: { next: location.pathname + location.search } });
@@ -21,6 +25,7 @@ onSessionChange(() => {
   void queryClient.resetQueries();
 });
 
+await nextTask();
 void firstPage(router).then(() => {
   const root = document.getElementById("root");
   if (!root) throw new Error("index.html has no #root");

@@ -37,23 +37,30 @@ export class CursorStore {
   };
 }
 
-/** Of a group of charts all cursors move at once: so many tell their texts after a frame, the others after the next ones. */
+/** Of a group of charts all cursors move at once: so many tell their texts after a frame, the others later. */
 const TOLD_AT_ONCE = 3;
+/** Between one such frame and the next: nobody reads faster, and each costs layout and paint. */
+const PAUSE_MS = 50;
 const untold = new Set<CursorStore>();
+let isTelling = false;
 
 function tellSoon(store: CursorStore): void {
-  if (untold.size === 0) afterFrame(tellSome);
   // Who waits keeps its place, so that a pointer which never rests leaves nobody behind.
   untold.add(store);
+  if (isTelling) return;
+  isTelling = true;
+  afterFrame(tellSome);
 }
 
 function tellSome(): void {
+  isTelling = untold.size > 0;
+  if (!isTelling) return;
   const own = (store: CursorStore) => (store.get()?.own ? 0 : 1);
   for (const store of [...untold].sort((a, b) => own(a) - own(b)).slice(0, TOLD_AT_ONCE)) {
     untold.delete(store);
     store.tell();
   }
-  if (untold.size > 0) afterFrame(tellSome);
+  setTimeout(tellSome, PAUSE_MS);
 }
 
 export function useCursor(store: CursorStore): CursorPlace | null {
