@@ -41,8 +41,7 @@ const Pages = memo(function Pages({ title, xName, lines, formatX }: ChartTablePr
   const shown = Math.min(page, pages - 1);
   const rows = rowsOf(lines, shown * PAGE, PAGE);
   return (
-    // Far out of the window, so that the browser keeps it for screen readers but lays it out only while the keyboard is in it.
-    <div className="sr-only -left-[9999px] [content-visibility:auto] focus-within:not-sr-only focus-within:max-h-64 focus-within:overflow-auto focus-within:py-2">
+    <div className="sr-only focus-within:not-sr-only focus-within:max-h-64 focus-within:overflow-auto focus-within:py-2">
       <table>
         <caption>
           {title}
