@@ -18,7 +18,7 @@ export function Item({
 }: {
   children: ReactNode;
   onSelect: () => void;
-  value?: string;
+  value: string;
   keywords?: string[];
   /** Shown whatever is typed. */
   forceMount?: boolean;

@@ -1,7 +1,7 @@
 import { type QueryClient, useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
 import { Command } from "cmdk";
-import { startTransition, useDeferredValue, useEffect, useRef, useState } from "react";
+import { startTransition, useDeferredValue, useEffect, useEffectEvent, useRef, useState } from "react";
 import { runsQuery } from "@/api/queries";
 import { Age } from "@/components/runs/run-columns";
 import { flawOf } from "@/components/runs/run-facts";
@@ -19,12 +19,18 @@ import { Group, Item } from "./palette-items";
 import { Things } from "./palette-things";
 import { useSignOut } from "./sign-out";
 
+const ENTER = { key: "Enter", bubbles: true, cancelable: true };
+
 /** Find a run or do something by typing. */
 export default function Palette({ onClose }: { onClose: () => void }) {
   const input = useRef<HTMLInputElement>(null);
   const [text, setText] = useState("");
   const search = useDeferredValue(text.trim());
   const isReady = useReady();
+  const isEntered = useRef(false);
+  const enter = () => {
+    if (isEntered.current) input.current?.dispatchEvent(new KeyboardEvent("keydown", ENTER));
+  };
   return (
     <Dialog
       className="overflow-hidden"
@@ -40,13 +46,17 @@ export default function Palette({ onClose }: { onClose: () => void }) {
           <Command.Input
             ref={input}
             className="h-full flex-1 bg-transparent text-md outline-none"
+            onKeyDown={(event) => {
+              // What is typed at once is meant: it is done as soon as there is something to choose.
+              isEntered.current = !isReady && event.key === "Enter";
+            }}
             onValueChange={setText}
             placeholder="Find a run, job, sweep, host or command"
             value={text}
           />
         </div>
         <Command.List className={classNames("max-h-[56vh] overflow-y-auto p-1.5", !isReady && "h-[56vh]")}>
-          {isReady && <Choices onClose={onClose} search={search} text={text} />}
+          {isReady && <Choices onClose={onClose} onReady={enter} search={search} text={text} />}
         </Command.List>
       </Command>
     </Dialog>
@@ -66,9 +76,14 @@ interface ChoicesProps {
   /** What is looked for by it. */
   search: string;
   onClose: () => void;
+  /** Told once, when the choices are there. */
+  onReady: () => void;
 }
 
-function Choices({ text, search, onClose }: ChoicesProps) {
+/** Each item has a value: one that text hides as it comes has no text in the document to be found by. */
+function Choices({ text, search, onClose, onReady }: ChoicesProps) {
+  const tellReady = useEffectEvent(onReady);
+  useEffect(() => afterFrame(tellReady), []);
   const client = useQueryClient();
   const runs = useInfiniteQuery({ ...runsFor(search), placeholderData: (old) => old });
   const navigate = useNavigate();
@@ -88,7 +103,7 @@ function Choices({ text, search, onClose }: ChoicesProps) {
       <Command.Empty className="px-2 py-6 text-center text-muted">Nothing matches “{text}”.</Command.Empty>
       <Group heading="Go to">
         {PLACES.map(({ to, label, icon }) => (
-          <Item key={to} onSelect={act(() => navigate({ to }))}>
+          <Item key={to} onSelect={act(() => navigate({ to }))} value={label}>
             <Icon className="text-muted" name={icon} />
             {label}
           </Item>
@@ -126,17 +141,18 @@ function Choices({ text, search, onClose }: ChoicesProps) {
           onSelect={act(async () =>
             notify((await copyText(location.href)) ? "Link copied" : "The link could not be copied"),
           )}
+          value="Copy a link to this view"
         >
           <Icon className="text-muted" name="link" />
           Copy a link to this view
         </Item>
         {(["light", "dark", "system"] as const).map((choice) => (
-          <Item key={choice} onSelect={act(() => setThemeChoice(choice))}>
+          <Item key={choice} onSelect={act(() => setThemeChoice(choice))} value={`Theme: ${choice}`}>
             <Icon className="text-muted" name={choice} />
             Theme: {choice}
           </Item>
         ))}
-        <Item onSelect={act(signOut)}>
+        <Item onSelect={act(signOut)} value="Sign out">
           <Icon className="text-muted" name="right" />
           Sign out
         </Item>
