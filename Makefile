@@ -87,7 +87,7 @@ conformance: .venv/.dev ## recorded TensorFlow behaviour
 	$(PY) -m pytest -q tests/conformance
 
 pythons: .venv/.dev ## the main job and quick tests on every further Python 3.11 to 3.14 that is found (PYTHONS='3.11 3.12' names them)
-	$(PY) scripts/pythons.py --others --uv "$(UV)" --only "$(PYTHONS)" -- -n 2 --dist loadfile tests/slim $(QUICK)
+	$(PY) scripts/pythons.py --others --uv "$(UV)" --only "$(PYTHONS)" -- -n 2 --dist loadfile tests/slim $(QUICK) $(patsubst %,tests/unit/distribute/test_%.py,step_traces run_on_shapes)
 
 test-pythons: .venv/.dev ## all of the engine's tests on every Python that is found, each with its newest JAX
 	$(PY) scripts/pythons.py --uv "$(UV)" --only "$(PYTHONS)" -- -n 2 $(ENGINE)

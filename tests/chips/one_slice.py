@@ -35,6 +35,8 @@ class Programs:
     def step_program(self, record: Any) -> None:
         self.compiled.append(record.compilation)
 
+    def input_divided(self, explanation: Any) -> None: ...
+
     def __getattr__(self, name: str) -> Callable[..., None]:
         if name.startswith("_"):
             raise AttributeError(name)

@@ -25,6 +25,8 @@ class Programs:
     def step_program(self, record: StepProgramRecord) -> None:
         self.records.append(record)
 
+    def input_divided(self, explanation: Any) -> None: ...
+
     def __getattr__(self, name: str) -> Callable[..., None]:
         if name.startswith("_"):
             raise AttributeError(name)

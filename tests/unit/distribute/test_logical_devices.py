@@ -238,6 +238,8 @@ def test_a_plan_counts_what_replicas_send_and_not_the_devices_of_one(quads: dist
         def step_program(self, record: Any) -> None:
             found.extend(record.collectives)
 
+        def input_divided(self, explanation: Any) -> None: ...
+
         def __getattr__(self, name: str) -> Any:
             return lambda *_: None
 

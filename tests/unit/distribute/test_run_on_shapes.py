@@ -141,6 +141,10 @@ def test_steps_return_what_they_do_elsewhere_in_shape_and_kind() -> None:
         ("replica_groups=[2,2]<=[4], x", ((0, 1), (2, 3))),
         ("replica_groups=[2,2]<=[2,2]T(1,0), x", ((0, 2), (1, 3))),
         ("source_target_pairs={{0,1},{1,0}}, x", ((0, 1), (1, 0))),
+        ("replica_groups=mesh['r'=2] {'r'}, x", ((0, 1),)),
+        ("replica_groups=mesh['r'=2,'l'=2] {'r'}, x", ((0, 2), (1, 3))),
+        ("replica_groups=mesh['r'=2,'l'=2] {'l'}, x", ((0, 1), (2, 3))),
+        ("replica_groups=mesh['r'=2,'l'=2] {'r','l'}, x", ((0, 1, 2, 3),)),
         ("replica_groups={}, x", ()),
     ],
 )

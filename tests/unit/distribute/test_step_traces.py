@@ -16,7 +16,7 @@ from drumline.contracts.events import GapEvent
 from drumline.contracts.profiles import TracedCall
 from drumline.distribute.observe import StepRecord
 from drumline_worker.runner import step_traces
-from drumline_worker.runner.step_traces import ProfileReports, StepTraces, TracedSteps
+from drumline_worker.runner.step_traces import ProfileReports, StepTraces, TracedSteps, prepare_reading
 from drumline_worker.runner.trace_reading import TracedDevice, read_trace
 
 DEVICES = [TracedDevice(number, number, f"dev_0{number:025d}") for number in range(2)]
@@ -58,6 +58,12 @@ class Traced:
         sampled = ProfileReports(self.channel, DEVICES, 3).send(which, step)  # type: ignore[arg-type]  # as above
         fields = {name: value for name, value in self.channel.sent[-1].items() if name != "kind"}
         return TracedCall.model_validate_json(TracedCall(**fields).model_dump_json()), sampled
+
+
+@pytest.fixture(autouse=True)
+def ready() -> None:
+    """To read traces, as in a process that takes some: here a warning is an error, as a program may have it."""
+    prepare_reading()
 
 
 def train(strategy: dist.Strategy, observer: Traced, calls: int) -> float:

@@ -5,11 +5,13 @@ import shutil
 import sys
 import tempfile
 import threading
+import warnings
 import zipfile
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,7 @@ class StepTraces:
         on_traced: Callable[[TracedSteps], None],
         on_busy: Callable[[], None],
     ) -> None:
+        prepare_reading()  # while the program has not begun: filters of warnings belong to all threads
         self._every = every
         self._channel = channel
         self._on_traced = on_traced
@@ -119,6 +122,23 @@ class _Stop:
             self._is_over, self.was_early = True, early
             with suppress(*_FAILURES):  # the files are missing then, which whoever reads them tells
                 jax.profiler.stop_trace()
+
+
+_ONE_EVENT = bytes.fromhex("0a06 1a04 2202 0801")
+"""An XSpace with a plane, in it a line, in it an event."""
+
+
+@cache
+def prepare_reading() -> list[type]:
+    """The type by which an event is read, made by jaxlib and kept: Python 3.12 warns that it names no module.
+
+    Where a program makes errors of warnings, that one would be raised within C++ code and abort the process.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        planes = jax.profiler.ProfileData.from_serialized_xspace(_ONE_EVENT).planes
+        # Held by the cache, or it would be made anew by who reads next.
+        return [type(event.stats) for plane in planes for line in plane.lines for event in line.events]
 
 
 def _options() -> Any:  # Any: jax.profiler has no types

@@ -17,6 +17,8 @@ _INSTRUCTION = re.compile(
 _SHAPE = re.compile(r"\b([a-z]\w*)\[([\d,]*)\]")
 _LISTED = re.compile(r"replica_groups=(\{\{[\d,{} ]*\}\}|\{\})")
 _IOTA = re.compile(r"replica_groups=\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_MESH = re.compile(r"replica_groups=mesh\[((?:'[^']*'=\d+,?)+)\] \{((?:'[^']*',?)+)\}")
+"""As JAX 0.12 has it: the axes of a mesh of all devices in order, and those over which is exchanged."""
 _PAIRS = re.compile(r"source_target_pairs=(\{\{[\d,{} ]*\}\})")
 _NAME = re.compile(r'op_name="([^"]*)"')
 _BITS = re.compile(r"\d+$")
@@ -39,11 +41,14 @@ def find_collectives(text: str) -> Iterator[CompiledCollective]:
 
 
 def replica_groups(line: str) -> tuple[tuple[int, ...], ...]:
-    """The groups that an instruction names: listed, as pairs of sender and receiver, or by a formula."""
+    """The groups that an instruction names: listed, as pairs of sender and receiver, by a formula or a mesh."""
     listed = _LISTED.search(line) or _PAIRS.search(line)
     if listed is not None:
         groups = re.findall(r"\{([\d, ]+)\}", listed[1])
         return tuple(tuple(int(number) for number in group.split(",")) for group in groups)
+    mesh = _MESH.search(line)
+    if mesh is not None:
+        return _groups_of_mesh(*mesh.groups())
     formula = _IOTA.search(line)
     if formula is None:
         return ()
@@ -53,6 +58,15 @@ def replica_groups(line: str) -> tuple[tuple[int, ...], ...]:
     numbers = np.arange(math.prod(extents)).reshape(extents)
     rows = numbers.transpose(order).reshape(shape) if order else numbers.reshape(shape)
     return tuple(tuple(row) for row in rows.reshape(-1, shape[-1]).tolist())
+
+
+def _groups_of_mesh(mesh: str, axes: str) -> tuple[tuple[int, ...], ...]:
+    sizes = {name: int(size) for name, size in re.findall(r"'([^']*)'=(\d+)", mesh)}
+    over = re.findall(r"'([^']*)'", axes)
+    order = [*(name for name in sizes if name not in over), *over]
+    numbers = np.arange(math.prod(sizes.values())).reshape([*sizes.values()])
+    rows = numbers.transpose([[*sizes].index(name) for name in order])
+    return tuple(tuple(row) for row in rows.reshape(-1, math.prod(sizes[name] for name in over)).tolist())
 
 
 def _bytes(dtype: str, extents: str) -> int:
