@@ -13,8 +13,8 @@ from support.deployment import Deployment
 from support.programs import ENDLESS, Programs
 
 RATES = (0.3, 0.1, 0.4, 0.2)
-OF_JOB = 'job = "rated"'
-RATED = '''
+OF_JOB = 'job = "annealed"'
+ANNEALED = '''
     def main(run, lr: float = 0.1):
         """Logs a loss that is higher the further `lr` is from 0.3; 0.4 is too much."""
         run.log(step=1, loss=abs(lr - 0.3))
@@ -25,9 +25,9 @@ RATED = '''
 
 
 @pytest.fixture(scope="module")
-def rated(deployment: Deployment, tmp_path_factory: pytest.TempPathFactory) -> dict[float, Run]:
+def annealed(deployment: Deployment, tmp_path_factory: pytest.TempPathFactory) -> dict[float, Run]:
     """A run of each rate, ended; one of them failed."""
-    program = Programs(tmp_path_factory.mktemp("rated")).write("rated", RATED)
+    program = Programs(tmp_path_factory.mktemp("annealed")).write("annealed", ANNEALED)
     with connect(deployment) as client:
         runs = {rate: client.submit(program, parameters={"lr": rate}) for rate in RATES}
         for run in runs.values():
@@ -43,7 +43,7 @@ def visitor(browser: Browser, deployment: Deployment) -> Iterator[Page]:
 
 
 def test_an_expression_filters_and_a_name_that_is_none_is_shown_with_those_near_it(
-    deployment: Deployment, rated: dict[float, Run], visitor: Page
+    deployment: Deployment, annealed: dict[float, Run], visitor: Page
 ) -> None:
     open_settled(visitor, f"{deployment.url}/runs")
     visitor.get_by_label("Filter runs").fill(f"{OF_JOB} and params.lrr > 0.15 and loss < 0.15")
@@ -51,13 +51,13 @@ def test_an_expression_filters_and_a_name_that_is_none_is_shown_with_those_near_
     expect(flaw).to_contain_text("params.lrr", timeout=TIMEOUT_MS)
     flaw.get_by_role("button", name="params.lr", exact=True).click()
     expect(rows(visitor)).to_have_count(3, timeout=TIMEOUT_MS)
-    assert shown_ids(visitor) == {rated[rate].id for rate in (0.2, 0.3, 0.4)}
-    failed = rows(visitor).filter(has=visitor.get_by_title(rated[0.4].id))
+    assert shown_ids(visitor) == {annealed[rate].id for rate in (0.2, 0.3, 0.4)}
+    failed = rows(visitor).filter(has=visitor.get_by_title(annealed[0.4].id))
     expect(failed).to_contain_text("ArithmeticError: diverged at 0.4")
 
 
 def test_columns_and_order_are_in_the_address_and_in_a_view_that_has_a_name(
-    deployment: Deployment, rated: dict[float, Run], visitor: Page
+    deployment: Deployment, annealed: dict[float, Run], visitor: Page
 ) -> None:
     open_settled(visitor, f"{deployment.url}/runs?where={quote(OF_JOB)}")
     visitor.get_by_role("button", name="Columns").click()
@@ -92,11 +92,11 @@ def test_columns_and_order_are_in_the_address_and_in_a_view_that_has_a_name(
 
 
 def test_chosen_runs_are_labelled_noted_starred_grouped_and_put_away(
-    deployment: Deployment, rated: dict[float, Run], visitor: Page
+    deployment: Deployment, annealed: dict[float, Run], visitor: Page
 ) -> None:
     open_settled(visitor, f"{deployment.url}/runs?where={quote(OF_JOB)}")
     for rate in (0.1, 0.2):
-        visitor.get_by_role("checkbox", name=rated[rate].id).check()
+        visitor.get_by_role("checkbox", name=annealed[rate].id).check()
     chosen = visitor.get_by_role("region", name="Chosen runs")
     chosen.get_by_role("button", name="Label").click()
     chosen.get_by_label("Label, as name=value").fill("team=vision")
@@ -108,7 +108,7 @@ def test_chosen_runs_are_labelled_noted_starred_grouped_and_put_away(
     expect(chosen.get_by_role("button", name="Star")).to_be_enabled(timeout=TIMEOUT_MS)
     chosen.get_by_role("button", name="Star").click()
     expect(visitor.get_by_title("Starred")).to_have_count(2, timeout=TIMEOUT_MS)
-    marked = [deployment.get(f"/runs/{rated[rate].id}") for rate in RATES]
+    marked = [deployment.get(f"/runs/{annealed[rate].id}") for rate in RATES]
     assert [(run["labels"].get("team"), run["note"]) for run in marked] == [
         ("vision", "too slow") if rate in (0.1, 0.2) else (None, "") for rate in RATES
     ]

@@ -56,7 +56,7 @@ _FIGURES = Figures(0)
 """Counted by all servers of all histories, and looked at by nobody."""
 
 
-_LEFT_OUT = frozenset({"drumline-stalls", "drumline-fields", "drumline-webhooks", "drumline-retain", "drumline-sweep"})
+_LEFT_OUT = frozenset(f"drumline-{name}" for name in ("stalls", "fields", "webhooks", "retain", "move", "sweep"))
 """Loops of a server that are not lived through. Stalls are told by the machine's own clock: a busy one would change the
 history. No invariant is of what the others do, and their looks each second were half of a history's time."""
 

@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session
 
 from drumline_server.storage.models import Field, Run, RunField, RunFigures, table_of
 from drumline_server.storage.models.base import insert_or_ignore, insert_or_update
+from drumline_server.storage.notifications import announce, run_list
 
 MOST_PARAMETERS = 200
 """Fields that a run has of its parameters at most; further ones are no fields, as is said of each bound here."""
@@ -262,7 +263,10 @@ def spread_due(session: Session, *, now: int) -> bool:
         by_project.setdefault(project_id, {})[run] = metric_fields(figures)
     for project_id, runs in sorted(by_project.items()):
         put_fields(session, project_id, runs)
-    session.execute(update(_FIGURES).where(_FIGURES.c.run.in_([row.run for row in rows])).values(due_at=None))
+    numbers = [row.run for row in rows]
+    session.execute(update(_FIGURES).where(_FIGURES.c.run.in_(numbers)).values(due_at=None))
+    # A list that is filtered or sorted by them may have been read before: of a run that has ended no other news comes.
+    announce(session, *map(run_list, session.scalars(select(Run.id).where(Run.number.in_(numbers)))))
     return len(rows) == _SPREAD_AT_ONCE
 
 

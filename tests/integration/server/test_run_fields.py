@@ -10,10 +10,12 @@ import pytest
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
+from drumline.contracts.reasons import EndReason
 from drumline_server.base.errors import FilterError
 from drumline_server.services.run_lists import FoundPage, ListQuery, RunList, field_values
 from drumline_server.services.run_matching import find_names
 from drumline_server.storage.fields import MOST_METRICS, MOST_PARAMETERS
+from drumline_server.storage.notifications import run_list
 from support.attempts import again
 from support.core import Core
 from support.run_lists import mark, spread_fields
@@ -191,6 +193,21 @@ def test_metrics_are_fields_by_last_least_and_greatest(core: Core) -> None:
     log(7.0)  # step 0 of the next attempt is newer than step 5 of the one before
     spread_fields(core)
     assert values(core, run.id, "loss", "max.loss") == {"loss": 7.0, "max.loss": 7.0}
+
+
+def test_lists_hear_of_a_metric_that_becomes_a_field_after_its_run_has_ended(core: Core) -> None:
+    worker = core.add_worker()
+    run = core.submit()
+    core.schedule()
+    member = worker.take().start()
+    member.send(member.event("metrics", names=("loss",), steps=(0,), times=(0,), values=(1.0,)))
+    member.end(EndReason.COMPLETED)
+    heard: list[str] = []
+    unsubscribe = core.database.commit_news.subscribe(heard.extend)
+    spread_fields(core)
+    unsubscribe()
+    assert heard == [run_list(run.id)]
+    assert found(core, "loss = 1") == [run.id]
 
 
 def test_a_result_is_fields_once_the_program_returned(core: Core) -> None:

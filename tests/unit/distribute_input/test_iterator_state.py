@@ -1,4 +1,6 @@
 import json
+import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -120,21 +122,75 @@ def test_a_place_beyond_the_end_of_an_iterable_is_refused() -> None:
         iter(strategy.distribute_dataset(short)).restore(iterator.state())
 
 
-@pytest.mark.parametrize("restored_after", range(7))
-def test_an_iterator_without_order_gives_every_element_once_also_when_restored(restored_after: int) -> None:
-    def fresh() -> Any:
-        dataset = dist.Dataset.range(12).map(lambda x: x, num_parallel_calls=4, deterministic=False)
-        nested = dataset.interleave(
-            lambda x: dist.Dataset.range(2 * int(x), 2 * int(x) + 2), 3, num_parallel_calls=2, deterministic=False
-        )
-        return iter(dataset.batch(2).unbatch()), iter(nested)
+def places_of(dataset: dist.Dataset) -> Any:
+    """Its iterator, which says where it is."""
+    return iter(dataset)
 
-    for position in range(2):
-        interrupted, continued = fresh()[position], fresh()[position]
-        elements = [int(next(interrupted)) for _ in range(restored_after)]
-        continued.set_state(json.loads(json.dumps(interrupted.get_state())))
-        elements += [int(element) for element in continued]
-        assert sorted(elements) == list(range(12 * (position + 1)))
+
+def slow_at_odds(x: Any) -> Any:
+    """Takes longer for some, so that later ones are done before; which, differs from one pass to the next."""
+    time.sleep(random.choice((0, 0, 0.002)))
+    return x
+
+
+def without_order() -> dist.Dataset:
+    return dist.Dataset.range(12).map(slow_at_odds, num_parallel_calls=4, deterministic=False)
+
+
+def of_datasets(dataset: dist.Dataset, deterministic: bool) -> dist.Dataset:
+    def open_two(x: Any) -> dist.Dataset:
+        return dist.Dataset.range(2 * int(x), 2 * int(x) + 2).map(slow_at_odds)
+
+    return dataset.interleave(open_two, 3, num_parallel_calls=2, deterministic=deterministic)
+
+
+WITHOUT_ORDER: dict[str, Callable[[], dist.Dataset]] = {
+    "rows of batches": lambda: without_order().batch(5).unbatch(),
+    "its datasets, without order": lambda: of_datasets(without_order(), deterministic=False),
+    "its datasets, in order": lambda: of_datasets(without_order(), deterministic=True),
+    "rows of batches of datasets": lambda: of_datasets(without_order(), deterministic=False).batch(5).unbatch(),
+    "map after map": lambda: without_order().map(slow_at_odds, 3, False).batch(4).unbatch(),
+    "shuffled": lambda: without_order().shuffle(5, seed=1).batch(3).unbatch(),
+    "cached": lambda: without_order().cache(),
+    "cached zip": lambda: dist.Dataset.zip(without_order()).map(lambda x: x).cache(),
+    "cached datasets without order": lambda: dist.Dataset.range(3).flat_map(lambda _: without_order()).cache(),
+    "read ahead": lambda: without_order().batch(5).unbatch().prefetch(2),
+}
+
+
+@pytest.mark.parametrize("made", WITHOUT_ORDER.values(), ids=WITHOUT_ORDER.keys())
+def test_an_iterator_without_order_gives_every_element_once_also_when_restored(
+    made: Callable[[], dist.Dataset],
+) -> None:
+    """Twice, and by a place that was written down only after its iterator went on."""
+    whole = sorted(int(element) for element in made())
+    for restored_after in range(9):
+        for goes_on in (0, 2):
+            first, second, third = (places_of(made()) for _ in range(3))
+            elements = [int(next(first)) for _ in range(restored_after)]
+            place = first.get_state()
+            for _ in range(goes_on):
+                next(first)
+            second.set_state(json.loads(json.dumps(place)))
+            elements.append(int(next(second)))
+            third.set_state(json.loads(json.dumps(second.get_state())))
+            assert sorted([*elements, *map(int, third)]) == whole
+
+
+def test_rows_of_steps_without_order_come_once_also_when_restored() -> None:
+    strategy = dist.MirroredStrategy(jax.devices()[:2])
+
+    def fresh() -> Any:
+        return iter(strategy.distribute_dataset(without_order().batch(3).with_auto_shard_policy("off")))
+
+    def rows(step: Any) -> list[int]:
+        return [int(row) for part in strategy.local_results(step) for row in part]
+
+    for restored_after in range(3):
+        interrupted, continued = fresh(), fresh()
+        read = [row for _ in range(restored_after) for row in rows(next(interrupted))]
+        continued.restore(json.loads(json.dumps(interrupted.state())))
+        assert sorted([*read, *(row for step in continued for row in rows(step))]) == list(range(12))
 
 
 def uneven(policy: str) -> dist.Dataset:

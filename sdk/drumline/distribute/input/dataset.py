@@ -248,6 +248,12 @@ class Dataset(FromFiles):
         parts = self.source.parts if kept else tuple(part.at_iteration(iteration) for part in self.source.parts)
         return replace(self, source=self.source.with_parts(parts), operations=(*self.operations[:kept], *changed))
 
+    def in_order(self) -> Dataset:
+        """The dataset with its elements in one order whatever was asked for, also of its parts and those it opens."""
+        source = self.source.with_parts(tuple(part.in_order() for part in self.source.parts))
+        operations = tuple(operation.in_order() for operation in self.operations)
+        return replace(self, source=source, operations=operations, deterministic=True)
+
     def of_files(self, positions: Sequence[int]) -> Dataset:
         """The same dataset reading just the files at these positions of ``files``."""
         chain = tuple(operation.for_other_input() for operation in self.operations)
@@ -317,10 +323,14 @@ class Dataset(FromFiles):
         return spec
 
     def _prefix(self, length: int) -> ops.Grain:
-        dataset = self.source.open()
-        ordered = self.deterministic is not False
-        for operation in self.operations[:length]:
-            dataset = operation.with_default_order(ordered).apply(dataset)
+        ordered, operations = self.deterministic is not False, self.operations[:length]
+        # A place in the first pass of a cache is a number of elements, and one in a window that is shuffled the place
+        # before it, copied: what they read again always comes in the same order.
+        kept = max((at for at, one in enumerate(operations) if isinstance(one, (Cache, ops.Shuffle))), default=0)
+        dataset = (self.in_order() if kept else self).source.open()
+        for at, operation in enumerate(operations):
+            chosen = operation.in_order() if at < kept else operation.with_default_order(ordered)
+            dataset = chosen.apply(dataset)
         return dataset
 
     def _with_options_of(self, parts: Sequence[Dataset]) -> Dataset:

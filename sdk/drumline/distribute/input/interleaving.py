@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +18,7 @@ import grain
 from drumline.distribute.errors import InvalidTypeError, InvalidValueError
 from drumline.distribute.input import spec as specs
 from drumline.distribute.input.ops import UNKNOWN, Grain, Op, call_with, in_order
-from drumline.distribute.input.parallel import start_pool, submit
+from drumline.distribute.input.parallel import ChoiceLog, start_pool, submit
 from drumline.distribute.input.streams import State
 
 #: TensorFlow takes the number of cores; the order of rows must not depend on the machine.
@@ -44,6 +45,7 @@ class Interleave(Op):
     block_length: int = 1
     threads: int = 0
     deterministic: bool | None = None
+    opens_in_order: bool = False
     iteration: int = 0
 
     def __post_init__(self) -> None:
@@ -67,12 +69,16 @@ class Interleave(Op):
     def at_iteration(self, iteration: int) -> Interleave:
         return replace(self, iteration=iteration)
 
+    def in_order(self) -> Interleave:
+        return replace(self, deterministic=True, opens_in_order=True)
+
     def with_default_order(self, deterministic: bool) -> Interleave:
         return replace(self, deterministic=deterministic) if self.deterministic is None else self
 
     def open(self, element: Any) -> grain.DatasetIterator[Any]:
         """The elements of the dataset of one element."""
-        return iter(in_order(self._dataset_of(element).at_iteration(self.iteration).to_grain()))
+        made = self._dataset_of(element).at_iteration(self.iteration)
+        return iter(in_order((made.in_order() if self.opens_in_order else made).to_grain()))
 
     def _dataset_of(self, element: Any) -> Any:
         made = call_with(self.fn, element)
@@ -145,6 +151,7 @@ class _InterleavedIterator(grain.DatasetIterator[Any]):
         self._upcoming: deque[_Opened] = deque()
         self._slot = 0
         self._in_block = 0
+        self._choices = ChoiceLog()
 
     def __next__(self) -> Any:
         if self._threads > 1 and self._pool is None:
@@ -169,15 +176,17 @@ class _InterleavedIterator(grain.DatasetIterator[Any]):
         raise StopIteration
 
     def get_state(self) -> State:
-        return {
+        place = {
             "parent": self._upcoming[0].before if self._upcoming else self._source.get_state(),
             "slots": [slot and {"before": slot.before, "place": slot.place} for slot in self._slots],
             "slot": self._slot,
             "in_block": self._in_block,
         }
+        return {**place, "next": self._choices.place()} if self._operation.deterministic is False else place
 
     def set_state(self, state: State) -> None:
         self._slot, self._in_block = state["slot"], state["in_block"]
+        self._choices.restore(state.get("next", ()))
         self._upcoming.clear()
         self._slots = [None if saved is None else self._reopen(**saved) for saved in state["slots"]]
         self._source.set_state(state["parent"])
@@ -195,7 +204,9 @@ class _InterleavedIterator(grain.DatasetIterator[Any]):
             if self._slots[slot] is None:
                 self._look_ahead()
                 if self._upcoming:
-                    self._slots[slot] = self._upcoming.popleft()
+                    self._slots[slot] = opened = self._upcoming.popleft()
+                    # What its source gives out from now on is nothing to a dataset that is open.
+                    opened.before = deepcopy(opened.before)
         return any(self._slots)
 
     def _look_ahead(self) -> None:
@@ -217,9 +228,15 @@ class _InterleavedIterator(grain.DatasetIterator[Any]):
         """Where the order may differ: the first slot, in the order of the cycle, that needs no waiting."""
         if self._pool is None:
             return
-        around = [(self._slot + step) % len(self._slots) for step in range(len(self._slots))]
-        futures = {place: opened.read_ahead(self._pool) for place in around if (opened := self._slots[place])}
-        done = wait([future for future in futures.values() if future], return_when=FIRST_COMPLETED).done
-        ready = next(place for place, future in futures.items() if future in done)
+        ready = self._choices.take_due()
+        if ready is None or self._slots[ready] is None:
+            ready = self._first_ready(self._pool)
+            self._choices.note(ready)
         if ready != self._slot:
             self._slot, self._in_block = ready, 0
+
+    def _first_ready(self, pool: ThreadPoolExecutor) -> int:
+        around = [(self._slot + step) % len(self._slots) for step in range(len(self._slots))]
+        futures = {place: opened.read_ahead(pool) for place in around if (opened := self._slots[place])}
+        done = wait([future for future in futures.values() if future], return_when=FIRST_COMPLETED).done
+        return next(place for place, future in futures.items() if future in done)

@@ -83,6 +83,10 @@ class Op:
         """The same, for another pass over the dataset."""
         return self
 
+    def in_order(self) -> Self:
+        """The operation with the order of its elements kept, whatever it was asked for."""
+        return self
+
     def with_default_order(self, deterministic: bool) -> Self:
         """The same, where it doesn't say itself whether parallel results keep their order."""
         return self
@@ -148,6 +152,9 @@ class Map(Op):
         if self.threads < 2:
             return dataset.map(self._call)
         return ParallelMapped(in_order(dataset), self._call, self.threads, ordered=self.deterministic is not False)
+
+    def in_order(self) -> Map:
+        return replace(self, deterministic=True)
 
     def with_default_order(self, deterministic: bool) -> Map:
         return replace(self, deterministic=deterministic) if self.deterministic is None else self
