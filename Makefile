@@ -19,6 +19,8 @@ NPM := $(PYTHON) scripts/npm.py
 SHORT := $(if $(LONG),,not long)
 ENGINE := tests/unit/distribute tests/unit/distribute_input tests/conformance
 QUICK := tests/unit/worker/test_warming.py $(patsubst %,tests/unit/distribute/test_%.py,run reduce collectives sparse)
+# What Python itself, or the JAX that comes with it, once made different: warnings, protocols, threads, compiled text.
+FOR_EACH_PYTHON := tests/unit/distribute_input/test_iterator_state.py $(patsubst %,tests/unit/distribute/test_%.py,step_traces run_on_shapes)
 EVERY_DAY := $(QUICK) tests/unit/contracts tests/unit/distribute/test_context.py tests/unit/distribute/test_error_rows.py tests/unit/distribute/test_error_rows_of_values.py tests/unit/sdk/test_imports.py \
   tests/unit/server tests/unit/worker tests/integration/server/test_runs_life.py tests/integration/server/test_retries.py tests/e2e/test_submit_digits.py
 DASHBOARD_SOURCES := $(shell find frontend -type f -not -path '*/node_modules/*' -not -path '*/dist/*' 2>/dev/null)
@@ -87,7 +89,7 @@ conformance: .venv/.dev ## recorded TensorFlow behaviour
 	$(PY) -m pytest -q tests/conformance
 
 pythons: .venv/.dev ## the main job and quick tests on every further Python 3.11 to 3.14 that is found (PYTHONS='3.11 3.12' names them)
-	$(PY) scripts/pythons.py --others --uv "$(UV)" --only "$(PYTHONS)" -- -n 2 --dist loadfile tests/slim $(QUICK) $(patsubst %,tests/unit/distribute/test_%.py,step_traces run_on_shapes)
+	$(PY) scripts/pythons.py --others --uv "$(UV)" --only "$(PYTHONS)" -- -n 2 --dist loadfile tests/slim $(QUICK) $(FOR_EACH_PYTHON)
 
 test-pythons: .venv/.dev ## all of the engine's tests on every Python that is found, each with its newest JAX
 	$(PY) scripts/pythons.py --uv "$(UV)" --only "$(PYTHONS)" -- -n 2 $(ENGINE)
