@@ -137,7 +137,7 @@ def prepare_reading() -> list[type]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         planes = jax.profiler.ProfileData.from_serialized_xspace(_ONE_EVENT).planes
-        # Held by the cache, or it would be made anew by who reads next.
+        # Held by the cache, or it would be made again by who reads next.
         return [type(event.stats) for plane in planes for line in plane.lines for event in line.events]
 
 

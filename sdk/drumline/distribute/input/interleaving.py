@@ -205,7 +205,7 @@ class _InterleavedIterator(grain.DatasetIterator[Any]):
                 self._look_ahead()
                 if self._upcoming:
                     self._slots[slot] = opened = self._upcoming.popleft()
-                    # What its source gives out from now on is nothing to a dataset that is open.
+                    # What its source gives from now on is nothing to a dataset that is open.
                     opened.before = deepcopy(opened.before)
         return any(self._slots)
 
