@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import drumline.distribute as dist
+from drumline.distribute.input.parallel import ChoiceLog
 
 Build = Callable[[], Any]
 
@@ -175,6 +176,16 @@ def test_an_iterator_without_order_gives_every_element_once_also_when_restored(
             elements.append(int(next(second)))
             third.set_state(json.loads(json.dumps(second.get_state())))
             assert sorted([*elements, *map(int, third)]) == whole
+
+
+def test_places_that_nobody_holds_are_forgotten() -> None:
+    """Also by an iterator that never chooses, as one without threads."""
+    log = ChoiceLog()
+    for _ in range(100):
+        kept = log.place()
+    assert len(log._held) <= 2
+    log.note(3)
+    assert (kept, len(log._held)) == ([3], 1)
 
 
 def test_rows_of_steps_without_order_come_once_also_when_restored() -> None:

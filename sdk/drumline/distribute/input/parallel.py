@@ -86,7 +86,8 @@ class ChoiceLog:
     def place(self) -> Choices:
         """A part of a place, which grows with the choices that follow."""
         made = Choices(self._due)
-        self._held.append(weakref.ref(made))
+        # Here too, as an iterator without threads chooses nothing, and is asked for its place all the same.
+        self._held = [*(each for each in self._held if each() is not None), weakref.ref(made)]
         return made
 
     def take_due(self) -> int | None:
