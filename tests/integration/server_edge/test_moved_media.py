@@ -2,14 +2,12 @@
 
 import logging
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from support.clock import RunningClock
-from support.edge import EdgeServer, Setup, edge_server
+from support.edge import EdgeServer
 from support.large_media import (
     LARGE,
     PICTURES,
@@ -23,28 +21,16 @@ from support.large_media import (
     running,
     waiting,
 )
-from support.object_store import BUCKET, ObjectServer, object_server
+from support.object_store import BUCKET, ObjectServer
 from support.processes import wait_until
 
 V1 = "/api/v1"
 
 
-@pytest.fixture(scope="module")
-def objects() -> Iterator[ObjectServer]:
-    with object_server() as running:
-        yield running
-
-
 @pytest.fixture
-def server(
-    objects: ObjectServer, sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[EdgeServer]:
-    """A server whose store is the bucket."""
-    objects.reset()
-    for name, value in objects.environment().items():
-        monkeypatch.setenv(name, value)
-    with edge_server(sqlite_url, tmp_path / "data", Setup(RunningClock()), store=objects.url) as running:
-        yield running
+def server(bucket_server: EdgeServer) -> EdgeServer:
+    """One whose store is the bucket."""
+    return bucket_server
 
 
 def move_all(server: EdgeServer, objects: ObjectServer) -> None:

@@ -6,7 +6,6 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,11 +24,10 @@ from drumline_server.storage import object_store
 from drumline_server.storage.blobs import open_store
 from drumline_worker.agent.api import Api, BundleMismatchError, MemberKeys, UnreachableError
 from drumline_worker.agent.host_cache import BundleCache
-from support.clock import RunningClock
 from support.deployment import DRUMLINE, QUICKER, Deployment
 from support.edge import EdgeServer, Setup, edge_server
 from support.layer import Answer
-from support.object_store import BUCKET, SECRET, ObjectServer, object_server
+from support.object_store import BUCKET, SECRET, ObjectServer
 from support.processes import wait_until
 
 V1 = "/api/v1"
@@ -38,23 +36,11 @@ DAY_S = 86_400
 PYTHON = {"Content-Type": "text/x-python"}
 
 
-@pytest.fixture(scope="module")
-def objects() -> Iterator[ObjectServer]:
-    with object_server() as running:
-        yield running
-
-
 @pytest.fixture
-def server(
-    objects: ObjectServer, sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[EdgeServer]:
-    """A server whose programs are in the bucket."""
-    objects.reset()
-    for name, value in objects.environment().items():
-        monkeypatch.setenv(name, value)
+def server(bucket_server: EdgeServer, monkeypatch: pytest.MonkeyPatch) -> EdgeServer:
+    """A server whose programs are in the bucket, and come in pieces of two MiB."""
     monkeypatch.setattr(object_store, "PIECE_BYTES", 2 * MIB)
-    with edge_server(sqlite_url, tmp_path / "data", Setup(RunningClock()), store=objects.url) as running:
-        yield running
+    return bucket_server
 
 
 @pytest.fixture
