@@ -21,10 +21,25 @@
   if (!place) paths.push("/api/v1/overview");
   if (place === "runs" && id) {
     paths.push(`/api/v1/runs/${id}`);
-    if ((!tab || tab === "metrics") && !search.has("q")) paths.push(`/api/v1/runs/${id}/metrics/groups`);
+    if ((!tab || tab === "metrics") && !search.has("q"))
+      paths.push(...metricsOf(`/api/v1/runs/${id}/metrics`));
   }
   if (place === "compare" && search.has("batch") && !search.has("runs"))
     paths.push(`/api/v1/batches/${encodeURIComponent(search.get("batch"))}/outcomes?limit=400`);
+  // As src/app/ahead.ts asks: a page whose address says nothing else begins with these curves, as wide as its window has room.
+  function metricsOf(base) {
+    const other = ["x", "from", "to", "attempt", "wide"].some((name) => search.has(name));
+    const [, rail] = [
+      [1280, 200],
+      [768, 48],
+      [0, 0],
+    ].find(([least]) => innerWidth >= least);
+    const page = innerWidth - rail - (innerWidth >= 1024 ? 48 : 32);
+    const share = page >= 1024 ? page / 3 : page >= 700 ? page / 2 : page;
+    const buckets = Math.min(1200, Math.max(200, Math.ceil(share / 400) * 200));
+    const curves = other ? [] : [`${base}?x=step&buckets=${buckets}&first=12`];
+    return [`${base}/groups`, `${base}/names?limit=120`, ...curves];
+  }
   window.askedAhead = new Map(paths.map((path) => [path, fetch(path, { headers: { "X-Drumline": "1" } })]));
   // Whoever takes an answer hears of its failure; of one that nobody takes nobody needs to.
   for (const answer of window.askedAhead.values()) answer.catch(() => undefined);

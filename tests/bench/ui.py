@@ -74,15 +74,19 @@ DRAWN = """least => {
   };
   const places = [...document.querySelectorAll("[data-metric]")];
   const seen = (places.length ? places : [...document.querySelectorAll(".uplot")]).filter(inWindow);
+  // What was seen is not looked at again: to read a canvas takes the page's own time.
+  const inked = window.inked ??= new WeakSet();
   const hasInk = cell => {
     const canvas = cell.querySelector("canvas");
     if (!canvas || !canvas.width) return false;
+    if (inked.has(canvas)) return true;
     const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
     let ink = 0;
     for (let at = 0; at < pixels.length && ink <= 300; at += 4) {
       const red = pixels[at], green = pixels[at + 1], blue = pixels[at + 2];
       if (pixels[at + 3] > 40 && Math.max(red, green, blue) - Math.min(red, green, blue) > 40) ink += 1;
     }
+    if (ink > 300) inked.add(canvas);
     return ink > 300;
   };
   // The look itself takes time of the page, which is none of the page's.

@@ -19,19 +19,16 @@ from drumline.contracts.arrays import ArraySummary
 from drumline_server.base.callers import decode_cursor, encode_cursor, page_of
 from drumline_server.base.errors import InvalidRequestError
 from drumline_server.storage import runs
-from drumline_server.storage.models import Attempt, Device, Hold, Host, Member, Metric, Profile
+from drumline_server.storage.models import Attempt, Device, Gap, Hold, Host, Member, Metric, Profile
 from drumline_server.storage.runs import require_run
 from drumline_server.telemetry import metrics
 from drumline_server.telemetry.buckets import EXACT, Axis, Piece, Span, numbered_points
-from drumline_server.telemetry.metrics import UNITS, Part, Window
+from drumline_server.telemetry.metrics import MAX_GROUPED, SPEED, UNITS, Part, Window, group_of
 
 MAX_RUNS = 100
 MAX_NAMES = 100
 MAX_BUCKETS = 250_000
 """Of all curves of one answer: some 20 MB of JSON."""
-MAX_GROUPED = 20_000
-"""Names of one answer about groups: beyond, it says that it is not complete."""
-_SPEED = "sys"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +55,15 @@ class Comparison:
         return Window(self.names, axis, self.start, self.end, self.buckets, since=since)
 
 
-def find_spans(session: Session, run: tuple[str, str], comparison: Comparison) -> list[Span]:
-    """What the axis must know of each curve of a run, given by its project's id and its own. Raises NotFoundError."""
+RUNS_AT_ONCE = 10
+"""Of one read: what each would ask for by itself takes longer than its curves."""
+
+
+def find_spans(session: Session, project_id: str, run_ids: Sequence[str], comparison: Comparison) -> list[Span]:
+    """What the axis must know of each curve of the runs. Raises NotFoundError."""
     window = comparison.window()
-    _, curves = _read(session, *run, window)
-    return [Span.of(pieces, window.start, window.end, window.buckets) for _, pieces in curves if pieces]
+    curves = (pieces for _, _, of_run in _read(session, project_id, run_ids, window) for _, pieces in of_run)
+    return [Span.of(pieces, window.start, window.end, window.buckets) for pieces in curves if pieces]
 
 
 def make_axis(spans: Sequence[Span], comparison: Comparison) -> Axis:
@@ -77,38 +78,43 @@ def make_axis(spans: Sequence[Span], comparison: Comparison) -> Axis:
 
 
 def read_compared(
-    session: Session, run: tuple[str, str], comparison: Comparison, axis: Axis
-) -> tuple[api.ComparedRun, list[api.ComparedCurve]]:
-    """A run and its curves, by name, on the axis. Raises NotFoundError."""
+    session: Session, project_id: str, run_ids: Sequence[str], comparison: Comparison, axis: Axis
+) -> list[tuple[api.ComparedRun, list[api.ComparedCurve]]]:
+    """The runs, each with its curves by name, on the axis. Raises NotFoundError."""
     window = comparison.window()
-    project_id, run_id = run
-    parts, curves = _read(session, project_id, run_id, window)
-    columns = api.CURVE_COLUMNS if run_id in comparison.whole else comparison.columns
-    told = api.ComparedRun(run=run_id, began=metrics.began(parts), gaps=metrics.gaps_of(session, parts, window))
-    return told, [
-        api.ComparedCurve(
-            run=run_id,
-            name=of_name[0].name,
-            unit=metrics.UNITS.get(of_name[0].name, ""),
-            n=sum(metric.n for metric in of_name),
-            last_step=max(metric.last_step for metric in of_name),
-            points=numbered_points(pieces, axis, columns, comparison.digits),
-        )
-        for of_name, pieces in curves
-    ]
+    lossy = select(Gap.attempt_id).join(Attempt, Attempt.id == Gap.attempt_id).where(Attempt.run_id.in_(run_ids))
+    found, having = [], set(session.scalars(lossy.distinct()))
+    for run_id, parts, curves in _read(session, project_id, run_ids, window):
+        columns = api.CURVE_COLUMNS if run_id in comparison.whole else comparison.columns
+        gaps = metrics.gaps_of(session, parts, window) if having & {part.attempt.id for part in parts} else ()
+        drawn = [
+            api.ComparedCurve(
+                run=run_id,
+                name=of_name[0].name,
+                unit=metrics.UNITS.get(of_name[0].name, ""),
+                n=sum(metric.n for metric in of_name),
+                last_step=max(metric.last_step for metric in of_name),
+                points=numbered_points(pieces, axis, columns, comparison.digits),
+            )
+            for of_name, pieces in curves
+        ]
+        found.append((api.ComparedRun(run=run_id, began=metrics.began(parts), gaps=gaps), drawn))
+    return found
 
 
 def _read(
-    session: Session, project_id: str, run_id: str, window: Window
-) -> tuple[Sequence[Part], Iterator[tuple[Sequence[Metric], Sequence[Piece]]]]:
-    """The parts of the run that count, and each curve as its rows and pieces."""
-    run = runs.require_run(session, project_id, run_id)
-    attempts = runs.attempts_of(session, run.id)
-    known = metrics.find_metrics(session, run.id, window)
-    parts = metrics.parts_of(attempts, known)
-    of_run = replace(window, since=metrics.began(parts)) if window.since is None else window
-
-    return parts, metrics.curves_of(session, attempts, known, of_run)
+    session: Session, project_id: str, run_ids: Sequence[str], window: Window
+) -> Iterator[tuple[str, Sequence[Part], Iterator[tuple[Sequence[Metric], Sequence[Piece]]]]]:
+    """Of each run the parts that count, and each curve as its rows and pieces."""
+    found = runs.require_runs(session, project_id, run_ids)
+    of_all = session.scalars(select(Attempt).where(Attempt.run_id.in_(run_ids)).order_by(Attempt.number)).all()
+    known = metrics.find_metrics(session, run_ids, window)
+    for run in found:
+        attempts = [attempt for attempt in of_all if attempt.run_id == run.id]
+        of_run = [metric for metric in known if metric.run_id == run.id]
+        parts = metrics.parts_of(attempts, of_run)
+        since = metrics.began(parts) if window.since is None else window.since
+        yield run.id, parts, metrics.curves_of(session, attempts, of_run, replace(window, since=since))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +161,10 @@ def read_groups(session: Session, project_id: str, run_id: str, sought: Sought) 
     kept = rows[:MAX_GROUPED]
     counts: dict[str, int] = {}
     for name, _, _ in kept:
-        group = _group_of(name)
+        group = group_of(name)
         counts[group] = counts.get(group, 0) + 1
     # What the engine measures itself comes last: a run is opened for what its program learns.
-    ordered = sorted(counts, key=lambda group: (group == _SPEED, group))
+    ordered = sorted(counts, key=lambda group: (group == SPEED, group))
     return api.MetricGroups(
         groups=tuple(api.MetricGroup(group=group, names=counts[group]) for group in ordered),
         total=len(kept),
@@ -185,10 +191,6 @@ def list_shared(
 def _shared_name(row: Row[str, int]) -> api.SharedName:
     name, runs = row
     return api.SharedName(name=name, unit=UNITS.get(name, ""), runs=runs)
-
-
-def _group_of(name: str) -> str:
-    return name.partition("/")[0] if "/" in name else ""
 
 
 def _view_name(row: Row[str, int, int, int]) -> api.MetricName:

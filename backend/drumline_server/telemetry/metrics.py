@@ -2,6 +2,7 @@
 
 from __future__ import annotations  # array[float] is a type only from Python 3.12 on
 
+import re
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from functools import partial
 from itertools import chain, groupby
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import BindParameter, Row, bindparam, select
+from sqlalchemy import BindParameter, ColumnElement, Row, Select, bindparam, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
@@ -174,12 +175,18 @@ def _has_values(chunk: Chunk) -> bool:
 
 MAX_NAMES = 200
 MAX_GAPS = 1_000
+MAX_GROUPED = 20_000
+"""Names of one answer about groups: beyond, it says that it is not complete."""
+SPEED = "sys"
+"""The group of what the engine measures itself: it comes last, as a run is opened for what its program learns."""
 UNITS = {"steps_per_s": "steps/s", "examples_per_s": "examples/s"}
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
     """What to show: metrics by `names` (all if none), the x axis, its bounds, and how many buckets at most.
+
+    With `first` only so many of them, as people read a page: group by group, and numbers in names as numbers.
 
     Of one attempt if it is named, else of the run: what an attempt rolled back is cut. Time counts from `since`, in
     microseconds, or from when the first attempt shown began.
@@ -192,6 +199,7 @@ class Window:
     buckets: int
     attempt: str | None = None
     since: int | None = None
+    first: int | None = None
 
 
 class Part(NamedTuple):
@@ -209,7 +217,7 @@ def read_metrics(session: Session, project_id: str, run_id: str, window: Window)
         attempts = runs.attempts_of(session, run.id)
     else:
         attempts = [found] if (found := runs.the_attempt(session, run, window.attempt)) else []
-    metrics = find_metrics(session, run.id, window)
+    metrics = find_metrics(session, [run.id], window)
     curves = curves_of(session, attempts, metrics, window)
     series = tuple(_series(of_name, pieces, window) for of_name, pieces in curves)
     parts = parts_of(attempts, metrics)
@@ -217,17 +225,37 @@ def read_metrics(session: Session, project_id: str, run_id: str, window: Window)
     return api.Metrics(run=run.id, x=window.x, series=series, gaps=gaps, began=began(parts))
 
 
-def find_metrics(session: Session, run_id: str, window: Window) -> Sequence[Metric]:
-    """The metrics by name, each as every member logged it."""
-    wanted = [Metric.run_id == run_id]
+def find_metrics(session: Session, run_ids: Sequence[str], window: Window) -> Sequence[Metric]:
+    """The metrics of the runs by name, each as every member logged it."""
+    wanted: list[ColumnElement[bool]] = [Metric.run_id.in_(run_ids)]
     if window.names:
         wanted.append(Metric.name.in_(window.names))
     if window.attempt is not None:
         wanted.append(Metric.attempt_id == window.attempt)
-    names = select(Metric.name).where(*wanted).distinct().order_by(Metric.name).limit(MAX_NAMES)
+    names: Select[str] | Sequence[str]
+    names = select(Metric.name).where(*wanted).distinct().order_by(Metric.name)
+    if window.first is None:
+        names = names.limit(MAX_NAMES)
+    else:
+        names = sorted(session.scalars(names.limit(MAX_GROUPED)), key=_as_read)[: window.first]
     return session.scalars(
         select(Metric).where(*wanted, Metric.name.in_(names)).order_by(Metric.name, Metric.member_id)
     ).all()
+
+
+def group_of(name: str) -> str:
+    """What a name has before its first `/`; nothing where it has none."""
+    return name.partition("/")[0] if "/" in name else ""
+
+
+_DIGITS = re.compile(r"(\d+)")
+
+
+def _as_read(name: str) -> tuple[bool, str, list[str | int]]:
+    """By what names are put in the order of a page."""
+    group = group_of(name)
+    parts = _DIGITS.split(name.casefold())
+    return group == SPEED, group, [int(part) if nth % 2 else part for nth, part in enumerate(parts)]
 
 
 def _series(metrics: Sequence[Metric], pieces: Sequence[Piece], window: Window) -> api.MetricSeries:

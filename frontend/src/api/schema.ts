@@ -1110,7 +1110,7 @@ export interface paths {
          * @description Curves of the run's metrics in at most `buckets` buckets; no value, however short its spike, is hidden.
          *
          *     Of the attempt named, else of the run as a whole: where an attempt resumed from a checkpoint, what was logged after
-         *     that before is cut.
+         *     that before is cut. The `first` metrics are those that a page begins with: group by group, speed last.
          */
         get: operations["get_metrics"];
         put?: never;
@@ -10446,6 +10446,8 @@ export interface operations {
                 to?: number | null;
                 buckets?: number;
                 attempt?: string | null;
+                /** @description Only so many of them. */
+                first?: number | null;
             };
             header?: never;
             path: {

@@ -5,14 +5,16 @@ import { QueryClient } from "@tanstack/react-query";
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { overviewQuery, runQuery } from "@/api/queries";
 import { batchRunsQuery } from "@/features/compare/queries";
-import { metricGroupsQuery } from "@/features/run/queries";
+import { metricsSearch } from "@/features/run/search";
+import { parseSearch } from "@/lib/search-params";
+import { metricsAhead } from "./ahead";
 
 const START = readFileSync("public/start.js", "utf8");
 const RUN = "run_01JD0000000000000000000000";
 const BATCH = "bat_01JD0000000000000000000000";
 
-const fetched = vi.fn<(request: Request | string) => Promise<Response>>(
-  async () => new Response("{}", { headers: { "content-type": "application/json" } }),
+const fetched = vi.fn<(request: Request | string) => Promise<Response>>(async () =>
+  Response.json({ groups: [], items: [], series: [] }),
 );
 
 /** Runs the script as a page of this address does. */
@@ -31,8 +33,6 @@ describe("what is asked ahead", () => {
 
   it.each([
     ["/", [overviewQuery]],
-    [`/runs/${RUN}/metrics`, [runQuery(RUN), metricGroupsQuery(RUN, undefined, true)]],
-    [`/runs/${RUN}`, [runQuery(RUN), metricGroupsQuery(RUN, undefined, true)]],
     [`/runs/${RUN}/logs`, [runQuery(RUN)]],
     [`/compare?batch=${BATCH}`, [batchRunsQuery(BATCH)]],
   ])("%s: its first questions, which the page then does not ask again", async (address, queries) => {
@@ -44,6 +44,34 @@ describe("what is asked ahead", () => {
 
     expect(fetched).toHaveBeenCalledTimes(queries.length);
   });
+
+  it.each([
+    ["", 1440],
+    ["/metrics", 1920],
+    ["/metrics?pin=loss", 1100],
+    ["", 800],
+    ["", 400],
+    ["/metrics?x=time", 1440],
+    ["/metrics?from=10&to=20", 1440],
+    ["/metrics?wide=loss", 1440],
+  ])(
+    "a run's metrics at %s in a window of %d: nothing is asked twice, and curves only where they are those shown",
+    async (tab, width) => {
+      vi.stubGlobal("innerWidth", width);
+      const asked = start(`/runs/${RUN}${tab}`);
+      const client = new QueryClient({ defaultOptions: { queries: { retry: false } } });
+      const view = metricsSearch(parseSearch(window.location.search));
+
+      await client.prefetchQuery(runQuery(RUN));
+      await metricsAhead(client, RUN, view);
+
+      const later = fetched.mock.calls
+        .slice(asked.length)
+        .map(([request]) => new URL((request as Request).url).search);
+      expect(asked).toHaveLength(/[?].*(x|from|wide)=/.test(tab) ? 3 : 4);
+      expect(later.map((search) => search.includes("first=12"))).toEqual(asked.length === 3 ? [true] : []);
+    },
+  );
 
   it("gives each answer once, so that asking again is asking again", async () => {
     start("/");

@@ -4,7 +4,7 @@
  */
 import type { QueryClient } from "@tanstack/react-query";
 import { inOrder } from "@/components/metrics/series";
-import { parseSpecs } from "@/components/metrics/view";
+import { groupOf, parseSpecs } from "@/components/metrics/view";
 import { curvesAsked, shownNames } from "@/features/compare/asked";
 import {
   batchRunsQuery,
@@ -14,7 +14,7 @@ import {
   MOST_RUNS,
 } from "@/features/compare/queries";
 import { type CompareSearch, parseRuns } from "@/features/compare/search";
-import { curvesQuery, rangeOf } from "@/features/run/metrics/curves";
+import { curvesQuery, firstCurvesQuery, rangeOf } from "@/features/run/metrics/curves";
 import { opensByItself } from "@/features/run/metrics/opening";
 import { metricGroupsQuery, metricNamesQuery } from "@/features/run/queries";
 import type { metricsSearch } from "@/features/run/search";
@@ -42,7 +42,12 @@ export async function metricsAhead(
   view: ReturnType<typeof metricsSearch>,
 ): Promise<void> {
   const groups = metricGroupsQuery(runId, view.q, true);
-  await client.prefetchQuery(groups);
+  const range = rangeOf(view, pageWidth());
+  // What a page shows unless its address says otherwise is asked for at once; the rest once it is known.
+  const first = view.q
+    ? undefined
+    : client.prefetchQuery(firstCurvesQuery(client, runId, range, FIRST_CHARTS));
+  await Promise.allSettled([client.prefetchQuery(groups), namesAhead(client, runId, view.q), first]);
   const open = [...opensByItself(client.getQueryData(groups.queryKey)?.groups ?? [])];
   const queries = open.map((group) => metricNamesQuery(runId, view.q, group));
   await Promise.all(queries.map((query) => client.prefetchInfiniteQuery(query)));
@@ -50,9 +55,20 @@ export async function metricsAhead(
     inOrder(client.getQueryData(queryKey)?.pages.flatMap(({ items }) => items) ?? []),
   );
   const charts = [...parseSpecs(view.pin), ...names.map(({ name }) => [name])];
-  const range = rangeOf(view, pageWidth());
   for (const chart of charts.slice(0, FIRST_CHARTS))
     void client.prefetchQuery(curvesQuery(client, runId, chart, range));
+}
+
+/** The names of all groups, where they are few enough for a page: each group has its own then. */
+async function namesAhead(client: QueryClient, runId: string, search: string | undefined): Promise<void> {
+  const page = await client.fetchInfiniteQuery(metricNamesQuery(runId, search, undefined));
+  const [all] = page.pages;
+  if (!all || all.next) return;
+  for (const [group, items] of Map.groupBy(all.items, ({ name }) => groupOf(name)))
+    client.setQueryData(metricNamesQuery(runId, search, group).queryKey, {
+      pages: [{ ...all, items }],
+      pageParams: [undefined],
+    });
 }
 
 /** The runs of a comparison, what they logged, and the curves of that. */

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from drumline_server.telemetry.comparison import RUNS_AT_ONCE
 from support.core import Member
 from support.edge import EdgeServer
 
@@ -190,6 +191,49 @@ def test_names_are_searched_and_grouped_by_what_stands_before_the_slash(
     assert names(search="LOSS", group="train") == {"train/loss"}
     only = any_server.admin.get(f"{run}/groups", params={"search": "acc"}).json()
     assert [(group["group"], group["names"]) for group in only["groups"]] == [("train", 1)]
+
+
+def test_the_first_metrics_are_those_that_a_page_begins_with(
+    any_server: EdgeServer, two: tuple[Member, Member]
+) -> None:
+    for name in ("sys/step_ms", "layer/10", "layer/2", "Layer/1", "lr", "/odd"):
+        log(two[0], name, range(3), 1.0)
+
+    def first(most: int, **query: Any) -> Any:
+        params = {"first": most, "buckets": 10, **query}
+        answer = any_server.admin.get(f"/api/v1/runs/{two[0].claimed.run}/metrics", params=params)
+        assert answer.status_code == 200, answer.text
+        return {series["name"] for series in answer.json()["series"]}
+
+    pages = [first(most) for most in range(1, 8)]
+    assert [page - before for before, page in zip([set(), *pages], pages, strict=False)] == [
+        {"/odd"}, {"lr"}, {"Layer/1"}, {"layer/2"}, {"layer/10"}, {"sys/step_ms"}, set(),
+    ]  # fmt: skip
+    assert first(1, names=["sys/step_ms", "layer/10"]) == {"layer/10"}
+
+
+@pytest.mark.parametrize("first", [0, -1, 201, "all"])
+def test_no_metric_or_too_many_are_no_beginning(server: EdgeServer, first: object) -> None:
+    run = _begin(server, "alpha").claimed.run
+    answer = server.admin.get(f"/api/v1/runs/{run}/metrics", params={"first": first})
+    assert answer.status_code == 422, answer.text
+
+
+def test_more_runs_than_are_read_at_once_stand_in_their_order_each_with_what_it_lost(any_server: EdgeServer) -> None:
+    members = [_begin(any_server, f"host-{nth}") for nth in range(RUNS_AT_ONCE + 2)]
+    for nth, member in enumerate(members):
+        log(member, "loss", range(nth, nth + 5), float(nth))
+    members[3].send(members[3].event("gap", what="metrics", count=2))
+    last_first = members[::-1]
+
+    shown = compare(any_server, *last_first)
+
+    ids = [member.claimed.run for member in last_first]
+    assert [run["run"] for run in shown["runs"]] == ids
+    assert [curve["run"] for curve in shown["curves"]] == ids
+    assert [curve["points"]["x"][0] for curve in shown["curves"]] == list(range(len(ids)))[::-1]
+    lost = {run["run"]: run["gaps"] for run in shown["runs"] if run["gaps"]}
+    assert {run: [gap["count"] for gap in gaps] for run, gaps in lost.items()} == {members[3].claimed.run: [2]}
 
 
 def test_names_and_details_of_several_runs_come_in_one_answer_each(

@@ -37,30 +37,37 @@ export class CursorStore {
   };
 }
 
-/** Of a group of charts all cursors move at once: so many tell their texts after a frame, the others later. */
-const TOLD_AT_ONCE = 3;
-/** Between one such frame and the next: nobody reads faster, and each costs layout and paint. */
-const PAUSE_MS = 50;
+/**
+ * Of a group of charts all cursors move at once, but a frame has room for the text of one: the text is laid out and painted.
+ * So long it is from one to the next.
+ */
+const PAUSE_MS = 30;
 const untold = new Set<CursorStore>();
 let isTelling = false;
+let wasOwn = false;
 
 function tellSoon(store: CursorStore): void {
-  // Who waits keeps its place, so that a pointer which never rests leaves nobody behind.
+  // Who waits keeps its place.
   untold.add(store);
   if (isTelling) return;
   isTelling = true;
-  afterFrame(tellSome);
+  wasOwn = false;
+  afterFrame(tellOne);
 }
 
-function tellSome(): void {
+/** The text under the pointer in turns with the others, so that a pointer which never rests leaves nobody behind. */
+function tellOne(): void {
   isTelling = untold.size > 0;
   if (!isTelling) return;
-  const own = (store: CursorStore) => (store.get()?.own ? 0 : 1);
-  for (const store of [...untold].sort((a, b) => own(a) - own(b)).slice(0, TOLD_AT_ONCE)) {
-    untold.delete(store);
-    store.tell();
+  const isOwn = (store: CursorStore) => store.get()?.own === true;
+  const waiting = [...untold];
+  const next = waiting.find((store) => isOwn(store) !== wasOwn) ?? waiting[0];
+  if (next) {
+    wasOwn = isOwn(next);
+    untold.delete(next);
+    next.tell();
   }
-  setTimeout(tellSome, PAUSE_MS);
+  setTimeout(tellOne, PAUSE_MS);
 }
 
 export function useCursor(store: CursorStore): CursorPlace | null {

@@ -64,7 +64,8 @@ export function LineChart(props: LineChartProps) {
       data-points={Math.max(0, ...lines.map(({ columns }) => columns.count.filter((n) => n > 0).length))}
       data-testid={`chart-${title}`}
     >
-      <figcaption className="flex min-h-6 items-center gap-2">
+      {/* Its size is its own, so that a text which follows the pointer lays nothing else out. */}
+      <figcaption className="flex h-6 items-center gap-2 contain-layout contain-size">
         <span className="truncate font-strong" title={title}>
           {title}
         </span>

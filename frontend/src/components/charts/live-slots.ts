@@ -23,9 +23,22 @@ export function chooseLive<Key>(places: ReadonlyMap<Key, Place>, height: number,
 
 const slots = new Map<HTMLElement, (live: boolean) => void>();
 let frame = 0;
+/** Places that were let live before anything was laid out. */
+let promised = 0;
+
+/**
+ * The first charts of a page live at once: to render them without, lay the page out and render them again takes a frame more
+ * than to draw a few that turn out to be too far down.
+ */
+function livesAtOnce(): boolean {
+  if (slots.size > 0 || promised >= MOST_LIVE) return false;
+  promised += 1;
+  return true;
+}
 
 function settle(): void {
   frame = 0;
+  promised = 0;
   const places = new Map([...slots.keys()].map((node) => [node, node.getBoundingClientRect()] as const));
   const live = chooseLive(places, window.innerHeight, MOST_LIVE);
   for (const [node, tell] of slots) tell(live.has(node));
@@ -37,7 +50,7 @@ function settleSoon(): void {
 
 /** Whether the element's chart is to be drawn: it is in or near the window, and not too many others are nearer. */
 export function useLiveSlot(element: RefObject<HTMLElement | null>): boolean {
-  const [live, setLive] = useState(false);
+  const [live, setLive] = useState(livesAtOnce);
   useEffect(() => {
     const node = element.current;
     if (!node) return;

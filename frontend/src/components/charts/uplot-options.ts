@@ -155,8 +155,11 @@ export function chartOptions(settings: ChartSettings): uPlot.Options {
         key: group,
         setSeries: false,
         scales: ["x", null],
-        // Charts out of sight follow nothing: each costs every move of the pointer a part of its frame.
-        filters: { sub: (type) => type !== "mousemove" || settings.isSeen() },
+        // Each chart that follows costs every move of the pointer a part of its frame: those out of sight follow nothing, and
+        // none while a range is drawn, which is its own chart's until it is released.
+        filters: {
+          sub: (type, from) => type !== "mousemove" || (settings.isSeen() && from.select.width === 0),
+        },
       },
       y: false,
       drag: { x: true, y: false, setScale: false },

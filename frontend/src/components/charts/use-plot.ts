@@ -3,7 +3,7 @@ import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { token } from "@/lib/theme";
 import type { CursorStore } from "./cursor";
-import { dropDraw, queueDraw } from "./draw-queue";
+import { dropDraw, queueDraw, queueFirstDraw } from "./draw-queue";
 import type { Drawing, Layer, Line } from "./drawing";
 import { lineStyle } from "./line-style";
 import { drawMarkers, type Marker } from "./markers";
@@ -81,7 +81,7 @@ export function usePlot(
       const width = node.clientWidth;
       if (width === 0) return;
       if (chart.current) return chart.current.setSize({ width, height: now().height });
-      queueDraw(owner, () => {
+      queueFirstDraw(owner, () => {
         shown.current = shownOf(now());
         chart.current = make(node, width);
       });

@@ -159,6 +159,8 @@ interface MetricsRange {
   to?: number | undefined;
   buckets: number;
   names?: string[] | undefined;
+  /** Only so many of them, as a page begins. */
+  first?: number | undefined;
 }
 
 export function fetchMetrics(id: string, range: MetricsRange, signal?: AbortSignal) {

@@ -33,6 +33,24 @@ interface RunCurve {
 /** Names of one request: so many curves answer in one piece of work of the server. */
 const MOST_NAMES = 12;
 
+/** The curves that a page of metrics begins with, in one answer: each becomes that of the chart which draws it alone. */
+export function firstCurvesQuery(client: QueryClient, runId: string, range: CurveRange, first: number) {
+  return queryOptions({
+    queryKey: [...runKeys.metrics(runId), "first", first, range] as const,
+    queryFn: async () => {
+      const answer = await fetchMetrics(runId, asked(range, { first }));
+      for (const { name } of answer.series)
+        client.setQueryData(curvesQuery(client, runId, [name], range).queryKey, [pick(answer, name)]);
+      return answer.series.length;
+    },
+  });
+}
+
+/** Nothing that is left out stands in the request, so that `public/start.js` asks for the same. */
+function asked({ x, ...rest }: CurveRange, which: { first: number } | { names: string[] }) {
+  return { x: x === "step" ? ("step" as const) : ("time" as const), ...rest, ...which };
+}
+
 /**
  * The curves of one chart. Those that are wanted at the same moment are asked for together. While another range is on its way
  * the chart keeps what it has, but never on an axis of another kind.
@@ -76,10 +94,9 @@ function gather(client: QueryClient, runId: string, range: CurveRange, name: str
 
 function ask(runId: string, range: CurveRange, { names }: Waiting): void {
   const all = [...names.keys()].sort();
-  const x = range.x === "step" ? ("step" as const) : ("time" as const);
   for (let at = 0; at < all.length; at += MOST_NAMES) {
     const some = all.slice(at, at + MOST_NAMES);
-    fetchMetrics(runId, { ...range, x, names: some }).then(
+    fetchMetrics(runId, asked(range, { names: some })).then(
       (answer) => {
         for (const name of some) for (const each of names.get(name) ?? []) each.done(pick(answer, name));
       },
