@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import psycopg
 from sqlalchemy import Connection, Engine, QueuePool, create_engine, event
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -227,6 +228,14 @@ class _CutError(Exception):
         super().__init__(str(orig))
 
 
+class _BinaryCursor(psycopg.Cursor[Any]):  # Any: rows
+    """Takes rows as PostgreSQL has them: as text, bytes come in two digits each and take five times as long."""
+
+    def __init__(self, connection: psycopg.Connection[Any], **options: Any) -> None:  # Any: options of a cursor
+        super().__init__(connection, **options)
+        self.format = psycopg.pq.Format.BINARY
+
+
 class PostgresStore:
     """The `Store` of a PostgreSQL database."""
 
@@ -237,7 +246,7 @@ class PostgresStore:
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=10,
-            connect_args={"connect_timeout": 5, "options": _OPTIONS},
+            connect_args={"connect_timeout": 5, "options": _OPTIONS, "cursor_factory": _BinaryCursor},
         )
         # One snapshot for all statements of a read: lists and their counts agree.
         self._reading = self._engine.execution_options(postgresql_readonly=True, isolation_level="REPEATABLE READ")

@@ -213,7 +213,7 @@ def test_the_first_metrics_are_those_that_a_page_begins_with(
 
 
 @pytest.mark.parametrize("first", [0, -1, 201, "all"])
-def test_no_metric_or_too_many_are_no_beginning(server: EdgeServer, first: object) -> None:
+def test_no_metric_or_too_many_are_no_beginning(server: EdgeServer, first: int | str) -> None:
     run = _begin(server, "alpha").claimed.run
     answer = server.admin.get(f"/api/v1/runs/{run}/metrics", params={"first": first})
     assert answer.status_code == 422, answer.text
