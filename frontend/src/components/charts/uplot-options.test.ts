@@ -1,6 +1,6 @@
 import type uPlot from "uplot";
 import { describe, expect, it, vi } from "vitest";
-import { alone, type ChartColors, chartOptions, drawnAs, logRange, yRange } from "./uplot-options";
+import { alone, type ChartColors, chartOptions, drawnAs, logRange, roomOfEnd, yRange } from "./uplot-options";
 
 const colors: ChartColors = {
   text: "#98a1ae",
@@ -189,5 +189,18 @@ describe("alone", () => {
     expect(alone([null, 1])).toEqual([1]);
     expect(alone([1, undefined, 2, undefined, null, undefined, 3, null])).toEqual([6]);
     expect(alone([])).toEqual([]);
+  });
+});
+
+describe("roomOfEnd", () => {
+  it("holds half of the number at the right end of the axis", () => {
+    expect(roomOfEnd("40")).toBe(12);
+    expect(roomOfEnd("19,999")).toBeGreaterThan((6 * 6.4) / 2);
+    expect(roomOfEnd("1,000,000,000")).toBeGreaterThan((13 * 6.4) / 2);
+  });
+
+  it("is the room beside a plot", () => {
+    const [, right] = options().padding ?? [];
+    expect((right as () => number)()).toBe(roomOfEnd("40"));
   });
 });

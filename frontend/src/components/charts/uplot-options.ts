@@ -106,6 +106,11 @@ export function drawnAs(columns: readonly (readonly (number | null)[])[], log: b
 const TICK_PX = 32;
 const DIGIT_PX = 6.4;
 
+/** Room at the right of a plot, so that the number at its end is seen whole. */
+export function roomOfEnd(text: string): number {
+  return Math.max(12, Math.ceil((DIGIT_PX * text.length) / 2) + 2);
+}
+
 function ySplits(log: boolean): uPlot.Axis.Splits {
   return (chart, _axis, low, high) => {
     const most = Math.max(2, Math.floor(chart.height / TICK_PX) - 1);
@@ -145,7 +150,8 @@ export function chartOptions(settings: ChartSettings): uPlot.Options {
     width,
     height,
     legend: { show: false },
-    padding: [8, 12, 0, 0],
+    // Half of the number at the right end stands beside the plot.
+    padding: [8, () => roomOfEnd(settings.formatX(settings.domain()[1])), 0, 0],
     scales: {
       x: { time: false, range: settings.domain },
       y: { range: (chart, low, high) => within(range(chart, low, high), settings.limits()) },
