@@ -13,7 +13,11 @@ import pytest
 
 import drumline.distribute as dist
 from drumline.distribute import observe
+from drumline.distribute.executors.observed import ObservedVariants, Wanted
+from drumline.distribute.executors.spmd import SpmdStep
 from drumline.distribute.observe.non_finite import NonFiniteReplica, NonFiniteWatch, WatchedCall, WatchedExchange
+from drumline.distribute.tracing.arguments import flatten_arguments
+from drumline.distribute.tracing.step import StepTracer
 
 ODD_STEP, ODD_REPLICA = 7, 3
 
@@ -190,3 +194,41 @@ def test_a_lock_step_program_keeps_the_parts_of_the_first_of_a_name_only() -> No
         jax.block_until_ready(sent[-1]._state[0])
     assert [len(one._state[1]) for one in sent] == [0, 0, 1, 0, 1]  # the newest is not looked at yet
     assert [found.step for one in sent[:4] for found in one.find()] == [2]
+
+
+@pytest.mark.parametrize("executor", ["spmd", "pmap"])
+@pytest.mark.parametrize("shape", [(784, 30), (3, 20_011), (20_011,)])
+def test_each_odd_element_of_a_large_array_is_counted_once(executor: Executor, shape: tuple[int, ...]) -> None:
+    strategy, watcher = dist.MirroredStrategy(jax.devices()[:4], executor=executor), Watcher()
+    parts = np.ones((4, np.prod(shape)), np.float32)
+    size = parts.shape[1]
+    nans = {0, size - 1, *range(0, size, 977)}
+    infinities = {size - 2, *range(1, size, 1231)}
+    parts[1, [*nans]] = np.nan
+    parts[2, [*infinities]] = -np.inf
+    strategy.observe(watcher, reductions_every=10**9)
+    values = dist.PerReplica.from_components([*parts.reshape(4, *shape)])
+    for factor in (0.0, 1.0):  # the first call records everything, too
+        strategy.run(lambda x, by: dist.all_reduce("sum", jnp.where(by, x, 1)), args=(values, jnp.float32(factor)))
+    (found,) = watcher.watch.take()
+    assert found.step == 1
+    assert found.replicas == (NonFiniteReplica(1, len(nans), 0), NonFiniteReplica(2, 0, len(infinities)))
+    assert found.result_count == len(nans | infinities)
+
+
+def test_a_step_that_looks_takes_no_memory_for_counting_what_is_not_there(four: dist.MirroredStrategy) -> None:
+    def step(rows: jax.Array) -> Any:
+        return dist.all_reduce("mean", rows.T @ rows).sum()
+
+    rows = dist.PerReplica.from_components([np.ones((32, 512), np.float32)] * 4)
+    arguments = flatten_arguments(four, (rows,), {})
+    traced = StepTracer(four, step, arguments, []).trace_once()
+    variants = ObservedVariants(traced, 4, counts_looks=True, brings_whole=True)
+    looking, _, watched = variants.make(Wanted(watches=True, records=False, with_large=False))
+    plain, watching = (
+        SpmdStep(four, four._observation, one, arguments, donate=False, watched=state).memory(arguments)
+        for one, state in ((traced, None), (looking, watched))
+    )
+    assert plain is not None
+    assert watching is not None
+    assert watching.temp - plain.temp < 512 * 512 * 4 // 8

@@ -1,19 +1,19 @@
 """Makes a step watch its all-reduces for NaN and infinities, at every call, and look at each replica where there are.
 
 Whether a look is needed is proven from less than the values (:mod:`drumline.distribute.tracing.finite_bound`), by each
-replica of its own part: a sum of finite parts that are far from the largest number is finite. To read the reduced
-values themselves on every device cost 12 to 23 % of a step of a small network on CPU devices; this is
-not shown to cost at most 1 %: `docs/design/telemetry.md` has the figures.
+replica of its own part: a sum of finite parts that are far from the largest number is finite. What it costs:
+`docs/design/reductions.md`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from drumline.distribute.observe.non_finite import COUNTS, Watched
@@ -23,6 +23,12 @@ from drumline.distribute.tracing.instrumentation import is_instrumented, is_mean
 from drumline.distribute.tracing.reduction_names import all_reduce_name, variables_of
 from drumline.distribute.tracing.step import TracedStep
 from drumline.distribute.values.per_replica import REPLICA_AXIS
+
+Test = Callable[[jax.Array], jax.Array]
+"""Of which elements something holds."""
+_PARTS = 64
+_MOST_AT_ONCE = 16_384
+"""Elements: 64 KiB of them."""
 
 
 def watch(traced: TracedStep, num_replicas: int, *, counts_on: bool) -> tuple[TracedStep, tuple[Watched, ...]]:
@@ -85,24 +91,46 @@ def _evaluate(
                 op: Literal["sum", "mean"] = "mean" if is_mean(jaxpr, position, out, num_replicas) else "sum"
                 watched.append(Watched(names.get(out) or all_reduce_name(eqn), op, tuple(out.aval.shape)))
     is_proven = jnp.stack(shares).max() <= jnp.float32(1)  # False for NaN
-    counts = lax.cond(is_proven, _no_counts, _count, pairs)
+    # Two: one for both would keep what went in until what comes out is there, and the step's memory would grow by it.
+    of_parts = _count_unless(is_proven, [operand for operand, _ in pairs], (jnp.isnan, jnp.isinf))
+    of_results = _count_unless(is_proven, [result for _, result in pairs], (_is_odd,))
+    counts = jnp.concatenate([of_parts, of_results], axis=1).ravel()
     return [read(atom) for atom in jaxpr.outvars], ((~is_proven).astype(jnp.uint32), counts)
 
 
-def _no_counts(pairs: list[tuple[Any, Any]]) -> jax.Array:
-    return jnp.zeros(COUNTS * len(pairs), jnp.uint32)
+def _is_odd(array: jax.Array) -> jax.Array:
+    return ~jnp.isfinite(array)
 
 
-def _count(pairs: list[tuple[Any, Any]]) -> jax.Array:
-    """Of each all-reduce the NaNs and the infinities of this replica's part, and of both in the result."""
-    return jnp.stack(
-        [
-            count
-            for operand, result in pairs
-            for count in (
-                jnp.isnan(operand).sum(dtype=jnp.uint32),
-                jnp.isinf(operand).sum(dtype=jnp.uint32),
-                (~jnp.isfinite(result)).sum(dtype=jnp.uint32),
-            )
-        ]
-    )
+def _count_unless(is_proven: jax.Array, arrays: list[Any], tests: Sequence[Test]) -> jax.Array:
+    """uint32[arrays, tests]: for how many elements of each array each test holds; zeros where that is proven."""
+
+    def zeros(arrays: list[Any]) -> jax.Array:
+        return jnp.zeros((len(arrays), len(tests)), jnp.uint32)
+
+    def counts(arrays: list[Any]) -> jax.Array:
+        return jnp.stack([_count(array, tests) for array in arrays])
+
+    found: jax.Array = lax.cond(is_proven, zeros, counts, arrays)
+    return found
+
+
+def _count(array: jax.Array, tests: Sequence[Test]) -> jax.Array:
+    """uint32[tests]. A large array is cut along its longest axis and counted part by part: XLA for CPUs writes what it
+    adds up to memory before, and room for that would be taken by each step, in which there is nothing to count.
+    """
+    if array.size <= _MOST_AT_ONCE:
+        return jnp.stack([test(array).sum(dtype=jnp.uint32) for test in tests])
+    axis = int(np.argmax(array.shape))
+    length = array.shape[axis]
+    width = -(-length // _PARTS)
+
+    def add(part: jax.Array, counts: jax.Array) -> jax.Array:
+        begin = part * np.int32(width)
+        start = jnp.minimum(begin, np.int32(length - width))  # the last overlaps the one before
+        values = lax.dynamic_slice_in_dim(array, start, width, axis)
+        is_new = lax.broadcasted_iota(np.int32, values.shape, axis) >= begin - start
+        return counts + jnp.stack([(test(values) & is_new).sum(dtype=jnp.uint32) for test in tests])
+
+    found: jax.Array = lax.fori_loop(np.int32(0), np.int32(-(-length // width)), add, jnp.zeros(len(tests), jnp.uint32))
+    return found
