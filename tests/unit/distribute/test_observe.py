@@ -293,6 +293,19 @@ def test_large_all_reduces_of_ragged_steps_are_recorded_as_seldom_as_others(two:
     assert [r.step for r in recorder.reductions] == [0, LARGE_EVERY]
 
 
+def test_small_arrays_of_a_step_are_summarized_together_as_each_alone(four: dist.MirroredStrategy) -> None:
+    recorder = Recorder()
+    four.observe(recorder, reductions_every=1)
+    rows = dist.PerReplica.from_components([np.linspace(-r, 3.3, 21, dtype=np.float32) for r in range(4)])
+    four.run(lambda x: dist.all_reduce("mean", x), args=(rows,))
+    (record,) = recorder.reductions
+    assert record.origin == "in_step"
+    together, alone = (summarize_reduction(record, listed=listed) for listed in (True, False))
+    for one, other in zip((*together[0], together[1]), (*alone[0], alone[1]), strict=True):
+        assert replace(one, values=None) == replace(other, strip=None)
+    assert together[0][0].cosine is not None
+
+
 @pytest.mark.parametrize("executor", ["auto", "mpmd"])
 def test_leaves_of_an_all_reduce_are_named_by_their_paths(executor: str) -> None:
     strategy, recorder = dist.MirroredStrategy(jax.devices()[:2], executor=executor), Recorder()
