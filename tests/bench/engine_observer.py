@@ -28,11 +28,13 @@ from drumline.distribute.observe import (
 from drumline.distribute.observe.non_finite import WatchedCall
 from drumline_worker.runner.channel import Channel, Ticker
 from drumline_worker.runner.observer import RunObserver
+from drumline_worker.runner.reports import ReductionReports
 from drumline_worker.runner.runner_telemetry import Telemetry
 
 TASK = Task("mlp784", "fixed", 8)
-#: One full period of the default sampling: ten sampled steps, one of them with the large arrays.
+#: Ten sampled steps.
 BLOCK_STEPS = 100
+_WITH_LARGE = "observed with large"
 MIN_PAIRS = 20
 TOO_MANY_STEPS = 10**9
 
@@ -53,14 +55,18 @@ LOOKING: Titles = {"drumline that looks for NaN / drumline that does not": ("loo
 def measure(rounds: int, *, least: int = MIN_PAIRS, titles: Titles | None = None) -> list[Ratio]:
     """Medians over rounds of blocks, in turns: observed against unobserved, and the look for NaN alone.
 
-    What telemetry has left to send after the last step of a block is counted as well. The look costs what an observer
+    What telemetry has left to send after the last step of a block is counted as well. Large arrays are recorded in so
+    few calls that hardly a block has one: observed blocks are measured without and with one such call, and counted in
+    the proportion of the interval that the engine chooses on this machine. The look costs what an observer
     that wants it takes longer than one that does not, of which neither keeps anything. A ratio by processor time says
     less of what else the machine does.
     """
-    strategy = dist.MirroredStrategy(jax.devices()[: TASK.replicas])
     titles = titles or {**WHOLE, **LOOKING}
     wanted = {name for names in titles.values() for name in names}
+    with_large = BLOCK_STEPS / _chosen_interval() if "observed" in wanted else 0.0
+    strategy = dist.MirroredStrategy(jax.devices()[: TASK.replicas])
     made = _contenders(strategy, drumline(TASK, strategy))
+    wanted |= {_WITH_LARGE} if "observed" in wanted else set()
     contenders = {name: block for name, block in made.items() if name in wanted}
     for block in contenders.values():
         block()  # compiles what it needs
@@ -70,7 +76,22 @@ def measure(rounds: int, *, least: int = MIN_PAIRS, titles: Titles | None = None
         at = number % len(names)
         for name in names[at:] + names[:at]:
             taken[name].append(contenders[name]())
+    if _WITH_LARGE in taken:
+        pairs = zip(taken["observed"], taken[_WITH_LARGE], strict=True)
+        taken["observed"] = [_mixed(usual, large, with_large) for usual, large in pairs]
     return [ratio(taken, title, names, clock) for title, names in titles.items() for clock in ("wall", "processor")]
+
+
+def _mixed(usual: Clocks, large: Clocks, share: float) -> Clocks:
+    return Clocks(*(some + share * (more - some) for some, more in zip(usual, large, strict=True)))
+
+
+def _chosen_interval() -> int:
+    """Every how many calls large arrays are recorded by default, as the engine finds in the first calls of a run."""
+    strategy = dist.MirroredStrategy(jax.devices()[: TASK.replicas])
+    with _observed(strategy, None):
+        drumline(TASK, strategy)(BLOCK_STEPS)
+        return strategy._observation.large.told.every
 
 
 def _contenders(strategy: dist.MirroredStrategy, run: Callable[[int], object]) -> dict[str, Callable[[], Clocks]]:
@@ -83,26 +104,20 @@ def _contenders(strategy: dist.MirroredStrategy, run: Callable[[int], object]) -
         strategy.observe(None)
         return seconds
 
-    def observed() -> Clocks:
-        with _channel() as channel:
-            telemetry = Telemetry(channel)
-            ids = {device.id: str(device.id) for device in strategy.devices}
-            ticker = Ticker(channel, "own_code")
-            ticker.start()
-            strategy.observe(RunObserver(channel, telemetry, ticker, ids, step_began=lambda: None))
+    def observed(large_every: int) -> Clocks:
+        with _observed(strategy, large_every) as telemetry:
 
             def watched() -> None:
                 run(BLOCK_STEPS)
                 telemetry.close()
 
-            seconds = clocked(watched)
-            strategy.observe(None)
-        return seconds
+            return clocked(watched)
 
     return {
         "plain": plain,
         "again": plain,
-        "observed": observed,
+        "observed": lambda: observed(TOO_MANY_STEPS),
+        _WITH_LARGE: lambda: observed(BLOCK_STEPS),
         "looks": lambda: told(_Looking()),
         "told": lambda: told(Told()),
         "told again": lambda: told(Told()),
@@ -152,6 +167,21 @@ class _Looking(Told):
 
     def watched(self, one: WatchedCall) -> None:
         """Nothing."""
+
+
+@contextmanager
+def _observed(strategy: dist.MirroredStrategy, large_every: int | None) -> Iterator[Telemetry]:
+    """As a run's worker does, which takes all that a server of today knows."""
+    with _channel() as channel:
+        telemetry = Telemetry(channel, reports=ReductionReports(channel, takes_strips=True, takes_whole=True))
+        ids = {device.id: str(device.id) for device in strategy.devices}
+        ticker = Ticker(channel, "own_code")
+        ticker.start()
+        observer = RunObserver(channel, telemetry, ticker, ids, step_began=lambda: None)
+        strategy.observe(observer, large_reductions_every=large_every)
+        yield telemetry
+        telemetry.close()
+        strategy.observe(None)
 
 
 @contextmanager
