@@ -131,8 +131,11 @@ class Run(Base):
         Index(
             "ix_run_archived", "project_id", "number", sqlite_where=text(_ARCHIVED), postgresql_where=text(_ARCHIVED)
         ),
-        Index("ix_run_project_id_state_created_at_id", "project_id", "state", "created_at", "id"),
-        Index("ix_run_project_id_submitted_by_created_at_id", "project_id", "submitted_by", "created_at", "id"),
+        # With the number at their ends they answer filters and sorts of lists without the rows.
+        *(
+            Index(f"ix_run_project_id_{name}_created_at_id_number", "project_id", name, "created_at", "id", "number")
+            for name in ("state", "submitted_by")
+        ),
         Index("ix_run_job_id_created_at", "job_id", "created_at", "deleted_at"),
         Index("ix_run_version_id", "version_id", "deleted_at"),
         Index("ix_run_deleted", "project_id", "number", sqlite_where=text(_DELETED), postgresql_where=text(_DELETED)),
