@@ -3,11 +3,12 @@
 import base64
 import binascii
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
@@ -29,7 +30,7 @@ from drumline_server.services.run_matching import (
 from drumline_server.storage import run_sets
 from drumline_server.storage.fields import FieldValue, find_fields
 from drumline_server.storage.models import Run, RunField
-from drumline_server.storage.run_sets import RUN_COLUMNS, Border, Order
+from drumline_server.storage.run_sets import RUN_COLUMNS, Border, Order, RunSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ class RunList:
         if not query.with_archived and not asks_for(parsed, "archived"):
             archived = run_sets.with_columns(query.project_id, Run.archived_at.is_not(None))
             self._hidden |= set(run_sets.read_numbers(session, archived))
+        if self._matched is not None:
+            self._matched -= self._hidden
 
     def page(self, cursor: str | None, offset: int, limit: int) -> FoundPage:
         """Up to `limit` runs from behind `offset` further ones after the cursor."""
@@ -87,7 +90,7 @@ class RunList:
     def count(self) -> int:
         """How many runs match."""
         if self._matched is not None:
-            return len(self._matched - self._hidden)
+            return len(self._matched)
         return self._all() - len(self._hidden)
 
     def matching(self, most: int) -> Sequence[int]:
@@ -100,10 +103,9 @@ class RunList:
                 hint="Narrow the filter, such as by `created > 2026-11-01`, and ask for the rest afterwards.",
             )
         everything = run_sets.with_columns(self._query.project_id)
-        chosen = self._matched
-        if chosen is None:
-            chosen = set(run_sets.read_numbers(self._session, everything))
-        return sorted(chosen - self._hidden)
+        if self._matched is not None:
+            return sorted(self._matched)
+        return sorted(set(run_sets.read_numbers(self._session, everything)) - self._hidden)
 
     def groups(self, by: str, most: int) -> api.RunGroups:
         """The largest groups of runs with the same value of a field. Raises InvalidRequestError for too many."""
@@ -146,50 +148,35 @@ class RunList:
 
     def _find(self, order: Order, border: Border | None, offset: int, wanted: int) -> list[tuple[int, int]]:
         """Phase and number of `wanted` runs behind `offset` others."""
+        if self._matched is not None and offset >= len(self._matched):
+            return []
         found: list[tuple[int, int]] = []
         skip, phases = offset, order.phases()
         for phase in phases[0 if border is None else phases.index(border.phase) :]:
-            for numbers in self._in_order(order, phase, border, skip + wanted + len(self._hidden)):
-                chosen = self._choose(numbers)
-                found += [(phase, number) for number in chosen[skip : skip + wanted - len(found)]]
-                skip = max(0, skip - len(chosen))
-                if len(found) == wanted:
-                    return found
+            query = order.query(phase, border if border and border.phase == phase else None)
+            chosen = self._choose(query, order.run_of(phase))
+            numbers = order.read(self._session, chosen, skip, wanted - len(found))
+            found += [(phase, number) for number in numbers]
+            if len(found) == wanted or phase == phases[-1]:
+                break
+            skip = max(0, skip - run_sets.count_numbers(self._session, chosen)) if skip and not numbers else 0
         return found
 
-    def _in_order(self, order: Order, phase: int, border: Border | None, most: int) -> Iterator[Sequence[int]]:
-        """Numbers of a phase in order from behind the border, in blocks: `most` of them are wanted.
+    def _choose(self, query: Select[int], number: ColumnElement[int]) -> Select[int]:
+        """Leaves runs that match, and are not hidden, in a query that has their numbers."""
+        if self._matched is not None:
+            return query.where(self._among.has(self._session, number))
+        return query.where(~self._among.has(self._session, number)) if self._hidden else query
 
-        Where a filter chooses among them, the first block has as many more as the filter leaves out on average, and is
-        enough for most lists; the second has the rest.
-        """
-        query = order.query(phase, border if border and border.phase == phase else None)
-        if self._matched is None:
-            yield run_sets.read_numbers(self._session, query.limit(most))
-            return
-        if len(self._matched) <= _FEW:
-            yield run_sets.read_numbers(self._session, query.where(order.run_of(phase).in_(self._matched)))
-            return
-        everything = self._all()
-        block = _SPARE * most * everything // len(self._matched)
-        if block > everything // _SPARE:
-            yield run_sets.read_numbers(self._session, query)
-            return
-        first = run_sets.read_numbers(self._session, query.limit(block))
-        yield first
-        if len(first) == block:
-            yield run_sets.read_numbers(self._session, query.offset(block))
+    @cached_property
+    def _among(self) -> RunSet:
+        """Runs that a page has: those that match, or all but those that are hidden."""
+        return RunSet(self._hidden if self._matched is None else self._matched)
 
     def _all(self) -> int:
         """Runs of the project."""
         everything = select(func.count()).select_from(Run).where(Run.project_id == self._query.project_id)
         return self._session.scalar(everything) or 0
-
-    def _choose(self, numbers: Sequence[int]) -> Sequence[int]:
-        matched, hidden = self._matched, self._hidden
-        if matched is not None:
-            return [number for number in numbers if number in matched and number not in hidden]
-        return [number for number in numbers if number not in hidden] if hidden else numbers
 
     def _match_all(self, parsed: Filter | None) -> set[int] | None:
         project_id, conditions = self._query.project_id, self._query.conditions
@@ -221,10 +208,6 @@ class RunList:
         return zlib.crc32(self._query.sort.encode())
 
 
-_FEW = 1_000
-"""Runs that are looked up one by one, instead of all being read in order."""
-_SPARE = 2
-"""Runs that match may stand less densely where a list begins."""
 _PHASES = frozenset({1, 2, 3, 9})
 _MOST_VALUES = 10_000
 

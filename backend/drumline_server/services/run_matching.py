@@ -1,7 +1,7 @@
 """What a filter means: which runs of a project it matches; and the names that runs are sorted and filtered by."""
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -14,7 +14,7 @@ from drumline_server.base.errors import FilterError, Place
 from drumline_server.services import filters
 from drumline_server.services.filters import Both, Comparison, Filter, Not, Value
 from drumline_server.storage import run_sets
-from drumline_server.storage.fields import FieldValue, find_fields, number_value, text_value
+from drumline_server.storage.fields import TEXT, FieldValue, find_fields, number_value, text_value
 from drumline_server.storage.models import Field, Run, RunField
 from drumline_server.storage.run_sets import RUN_COLUMNS
 
@@ -37,16 +37,31 @@ class Matcher:
 
     def match(self, part: Filter) -> set[int]:
         """Numbers of the runs that meet a part of the filter. What is of a run's own row is asked for at once."""
+        numbers = self._numbers(part)
+        return numbers if isinstance(numbers, set) else _united(numbers)
+
+    def _numbers(self, part: Filter) -> Collection[int]:
+        """As `match`; what one comparison finds is not made a set, which takes longer than to read it into another."""
         condition = self._condition(part)
         if condition is not None:
             return self._read(run_sets.with_columns(self.project_id, condition))
         if isinstance(part, Not):
-            return self._read(run_sets.with_columns(self.project_id)) - self.match(part.inner)
+            return _without(_united(self._read(run_sets.with_columns(self.project_id))), self._numbers(part.inner))
         if isinstance(part, Both):
             return self._match_both(part)
         if part.operator == "has":
             return self._read(run_sets.with_field(self.known[part.name]))
-        return self._read(run_sets.with_field(self.known[part.name], _field_condition(part)))
+        return self._read(run_sets.with_field(self.known[part.name], self._field_condition(part)))
+
+    def _field_condition(self, part: Comparison) -> ColumnElement[bool]:
+        if part.operator == "~":
+            contains = run_sets.contains_text(self.session, RunField.text, part.values[0].text)
+            return and_(RunField.kind == TEXT, contains)
+        values = [_field_value(part.name, value) for value in part.values]
+        if part.operator == "in":
+            return run_sets.is_any(values)
+        assert part.operator != "has"
+        return run_sets.compare_field(part.operator, values[0])
 
     def _match_both(self, both: Both) -> set[int]:
         columns = [part for part in both.parts if self._condition(part) is not None]
@@ -56,17 +71,17 @@ class Matcher:
         matched = self.match(parts[0])
         for part in parts[1:]:
             if not both.is_and:
-                matched |= self.match(part)
+                matched = _united(self._numbers(part), matched)
             elif not matched:
                 break
             elif isinstance(part, Not):
-                matched -= self.match(part.inner)
+                matched = _without(matched, self._numbers(part.inner))
             else:
-                matched &= self.match(part)
+                matched = _shared(matched, self._numbers(part))
         return matched
 
-    def _read(self, query: Select[int]) -> set[int]:
-        return set(run_sets.read_numbers(self.session, query))
+    def _read(self, query: Select[int]) -> Sequence[int]:
+        return run_sets.read_numbers(self.session, query)
 
     def _condition(self, part: Filter) -> ColumnElement[bool] | None:
         """The part as a condition on a run's own row; None where it asks for anything else."""
@@ -85,7 +100,7 @@ class Matcher:
 
     def _column_condition(self, part: Comparison) -> ColumnElement[bool]:
         now = self.now
-        column = run_sets.column_of(self.session, part.name, now)
+        column = run_sets.column_of(self.session, part.name, now, is_compared=part.operator not in ("=", "in"))
         kind = RUN_COLUMNS[part.name].kind
         if kind == "flag" and part.operator != "has":
             return _flag_condition(part, column)
@@ -96,11 +111,29 @@ class Matcher:
         if part.operator == "~":
             if kind != "text":
                 raise FilterError(f"{part.name} is no text; compare it with = or <", part.place)
-            return and_(column.is_not(None), column.icontains(part.values[0].text, autoescape=True))
+            return and_(column.is_not(None), run_sets.contains_text(self.session, column, part.values[0].text))
         values = [_column_value(part.name, value, now) for value in part.values]
         if part.operator == "in":
-            return or_(*(run_sets.compare_column(column, "=", value) for value in values))
+            return and_(column.is_not(None), column.in_(values))
         return run_sets.compare_column(column, part.operator, values[0])
+
+
+def _united(numbers: Collection[int], found: set[int] | None = None) -> set[int]:
+    """Adds numbers to those that were found."""
+    found = set() if found is None else found
+    for piece in run_sets.in_pieces(numbers):
+        found.update(piece)
+    return found
+
+
+def _without(found: set[int], numbers: Collection[int]) -> set[int]:
+    for piece in run_sets.in_pieces(numbers):
+        found.difference_update(piece)
+    return found
+
+
+def _shared(found: set[int], numbers: Collection[int]) -> set[int]:
+    return {number for piece in run_sets.in_pieces(numbers) for number in found.intersection(piece)}
 
 
 def _is_credential(text: str) -> bool:
@@ -130,16 +163,6 @@ def known_fields(session: Session, project_id: str, comparisons: Iterable[Compar
         if full_name(each.name) not in ids:
             raise unknown_name(session, project_id, full_name(each.name), each.place, "where")
     return {each.name: ids[full_name(each.name)] for each in asked}
-
-
-def _field_condition(part: Comparison) -> ColumnElement[bool]:
-    if part.operator == "~":
-        return and_(RunField.kind == 3, RunField.text.icontains(part.values[0].text, autoescape=True))
-    values = [_field_value(part.name, value) for value in part.values]
-    if part.operator == "in":
-        return or_(*(run_sets.compare_field("=", value) for value in values))
-    assert part.operator != "has"
-    return run_sets.compare_field(part.operator, values[0])
 
 
 def _field_value(name: str, value: Value) -> FieldValue:

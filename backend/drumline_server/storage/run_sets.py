@@ -5,9 +5,11 @@ stretch of one narrow index and gives one value to the program: the numbers of t
 the row of a run itself is in the index `ix_run_list`; wide rows are read for the page that is shown, and no other.
 """
 
+import time
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 from pydantic_core import from_json
@@ -15,14 +17,20 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Double,
+    Integer,
+    LargeBinary,
     Select,
+    SQLColumnExpression,
     Text,
     and_,
+    case,
+    cast,
     collate,
     false,
     func,
     literal,
     literal_column,
+    or_,
     select,
     true,
     tuple_,
@@ -74,14 +82,25 @@ RUN_COLUMNS: Mapping[str, RunColumn] = {
 """By the name that filters, sorts and columns have for it; all of them are in `ix_run_list`."""
 
 
-def column_of(session: Session, name: str, now: int) -> Column:
-    """The column of that name of RUN_COLUMNS; a duration is of a live run until `now`. Texts compare by code points."""
+def column_of(session: Session, name: str, now: int, *, is_compared: bool = True) -> Column:
+    """The column of that name of RUN_COLUMNS; a duration is of a live run until `now`.
+
+    Texts compare by code points. PostgreSQL has its indexes in the order of another collation, and uses them only for
+    what is to be equal.
+    """
     known = RUN_COLUMNS[name]
     if known.column is None:
         return func.coalesce(Run.ended_at, literal(now, BigInteger)) - Run.started_at
-    if known.kind == "text" and _is_postgresql(session):
+    if known.kind == "text" and is_compared and _is_postgresql(session):
         return collate(known.column, "C")
     return known.column
+
+
+def contains_text(session: Session, column: SQLColumnExpression[str], text: str) -> ColumnElement[bool]:
+    """That a column has the text in it, in any case."""
+    if _is_postgresql(session):
+        return column.icontains(text, autoescape=True)
+    return column.contains(text, autoescape=True)  # SQLite's LIKE is of any case; lower() would take as long again
 
 
 def compare_column(column: Column, operator: Compared, value: float | str) -> ColumnElement[bool]:
@@ -114,6 +133,19 @@ def compare_field(operator: Compared, value: FieldValue) -> ColumnElement[bool]:
     return and_(same_kind, comparisons[operator])
 
 
+def is_any(values: Sequence[FieldValue]) -> ColumnElement[bool]:
+    """That a field's row has one of the values. Those of a kind are one IN: SQLite makes a tree of what OR gives."""
+    texts = [value.text for value in values if value.kind == TEXT]
+    numbers = [value.number for value in values if value.kind == NUMBER and not value.text]
+    others = [value for value in values if value.kind != TEXT and (value.kind != NUMBER or value.text)]
+    conditions = [compare_field("=", value) for value in others]
+    if texts:
+        conditions.append(and_(RunField.kind == TEXT, RunField.number == 0.0, RunField.text.in_(texts)))
+    if numbers:
+        conditions.append(and_(RunField.kind == NUMBER, RunField.number.in_(numbers), RunField.text == ""))
+    return or_(*conditions)
+
+
 def with_field(field_id: int, condition: ColumnElement[bool] | None = None) -> Select[int]:
     """Numbers of runs that have the field, and for which its row meets the condition."""
     return select(RunField.run).where(RunField.field_id == field_id, true() if condition is None else condition)
@@ -135,6 +167,52 @@ def read_numbers(session: Session, query: Select[int]) -> Sequence[int]:
         return numbers
     found: list[int] = from_json(session.scalar(select(func.json_group_array(number))) or "[]")
     return found
+
+
+def count_numbers(session: Session, query: Select[int]) -> int:
+    """How many runs the query gives."""
+    return session.scalar(select(func.count()).select_from(query.order_by(None).subquery())) or 0
+
+
+_PIECE = 8_192
+_FEW = 1_000
+"""Runs that are looked up one by one; an order is read through for more."""
+
+
+def in_pieces(numbers: Collection[int]) -> Iterator[Collection[int]]:
+    """The numbers, some thousands at a time, of which each holds the interpreter for less than a millisecond.
+
+    Other threads wait for it at each answer of the database: a submission would wait some milliseconds a dozen times.
+    """
+    rest = iter(numbers)
+    while piece := tuple(islice(rest, _PIECE)):
+        yield piece
+        time.sleep(0)  # lets others have the interpreter
+
+
+class RunSet:
+    """Runs among which a statement chooses. Many stand in one value: a byte for each number between their ends."""
+
+    def __init__(self, runs: Collection[int]) -> None:
+        self._runs = runs
+        self._first, self._last = (min(runs), max(runs)) if len(runs) > _FEW else (0, -1)
+        marks = bytearray(self._last - self._first + 1)
+        if marks:
+            for piece in in_pieces(runs):
+                for run in piece:
+                    marks[run - self._first] = 1
+        self._marks = bytes(marks)
+
+    def has(self, session: Session, number: ColumnElement[int]) -> ColumnElement[bool]:
+        """That the number is of one of the runs."""
+        if not self._marks:
+            return number.in_(self._runs)
+        place, marks = number - self._first, literal(self._marks, LargeBinary)
+        if _is_postgresql(session):
+            is_marked = func.get_byte(marks, cast(place, Integer)) == 1
+        else:
+            is_marked = func.substr(marks, place + 1, 1) == literal_column("x'01'", LargeBinary)
+        return case((number.between(self._first, self._last), is_marked), else_=false())
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +255,13 @@ class Order:
         values = (type_coerce(RunField.number, Double), type_coerce(RunField.text, Text))
         after = None if border is None else (border.value.number, border.value.text)
         return self._in_order(query, values, RunField.run, after, border)
+
+    def read(self, session: Session, query: Select[int], skip: int, wanted: int) -> Sequence[int]:
+        """Numbers of up to `wanted` runs from behind `skip` others of a query of this order."""
+        is_in_index = self.column is None or getattr(self.column, "key", None) in _IN_ORDER
+        if is_in_index or _is_postgresql(session) or skip + wanted <= _SORTED_IN_TREE:
+            return read_numbers(session, query.offset(skip).limit(wanted))
+        return read_numbers(session, query)[skip : skip + wanted]
 
     def run_of(self, phase: int) -> ColumnElement[int]:
         """What has the number of a run in the query of a phase."""
@@ -227,6 +312,10 @@ class Order:
 
 
 _PRESENT, _NONE = 1, 9
+_IN_ORDER = frozenset({"created_at", "state", "submitted_by"})
+"""Columns that an index has in order."""
+_SORTED_IN_TREE = 10_000
+"""Of other columns SQLite keeps as many as LIMIT says in a tree; beyond this it is quicker to sort all of them."""
 
 
 def count_values(

@@ -118,6 +118,7 @@ _LEAVES: Sequence[tuple[str, Holds]] = [
     ("params.b != adam", lambda run: "b" in run and run["b"] != "adam"),
     ("params.b ~ DA", lambda run: isinstance(run.get("b"), str) and "da" in run["b"].lower()),
     ("params.b in (sgd, 3)", lambda run: run.get("b") in ("sgd", 3)),
+    ("params.a in (0.1, 0.7, x)", lambda run: run.get("a") in (0.1, 0.7, "x")),
     ("params.b < adam", lambda run: isinstance(run.get("b"), str) and run["b"] < "adam"),
     ("params.a", lambda run: "a" in run),
     ("replicas >= 2", lambda run: run["replicas"] >= 2),
