@@ -12,7 +12,8 @@ its last record is stored, reads everything back through the API and compares it
 
 `calls`: what `run.log` costs a loop. `shapes`: names times points, `--factor` of them, from 1 and 8 runs, on both
 databases, with a reader (`telemetry_shapes`), in turns with MLflow's server, which stands still meanwhile and gets at
-most 20 000 points. `step`: all of telemetry beside a step of the 784 MLP.
+most 20 000 points. `clients`: 500 live clients of a run that logs, 50 of them stalled (`telemetry_clients`). `step`:
+all of telemetry beside a step of the 784 MLP.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import telemetry_calls, telemetry_shapes
+from bench import telemetry_calls, telemetry_clients, telemetry_shapes
 from bench.engine_report import machine
 from bench.served import up_on
 from bench.telemetry_peer import mlflow_on
@@ -84,6 +85,7 @@ def main() -> None:
         "whole": _whole,
         "calls": _calls,
         "shapes": _shapes,
+        "clients": _clients,
         "step": _step,
     }
     parser = argparse.ArgumentParser(description="Measure telemetry from the program to the client.")
@@ -121,6 +123,12 @@ def _shapes(report: "Report", options: argparse.Namespace) -> None:
                 report.add(f"{title}/drumline", telemetry_shapes.measure(deployment, url, shape))
                 if peer is not None:
                     report.add(f"{title}/mlflow {peer.version}", peer.measure(shape))
+
+
+def _clients(report: "Report", options: argparse.Namespace) -> None:
+    for database in options.databases:
+        with up_on(database) as (deployment, _):
+            report.add(f"{database}/clients", telemetry_clients.measure(deployment))
 
 
 def _step(report: "Report", options: argparse.Namespace) -> None:

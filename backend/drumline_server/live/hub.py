@@ -7,8 +7,10 @@ the hub also looks by itself every `live_poll_s`.
 """
 
 import asyncio
+import json
 import logging
 from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import suppress
 
 from drumline.contracts import api
@@ -17,7 +19,7 @@ from drumline_server.base.callers import Principal
 from drumline_server.base.errors import CapError, DrumlineError, NotFoundError
 from drumline_server.base.settings import Settings
 from drumline_server.live import streams
-from drumline_server.live.streams import Rendered, Subscriber, Tail, Topics, render
+from drumline_server.live.streams import Rendered, Subscriber, Tail, Topics, render, to_message
 from drumline_server.storage.database import Database
 from drumline_server.storage.notifications import CREDENTIALS, host_list, ids_in, run_events, run_list
 
@@ -25,6 +27,8 @@ log = logging.getLogger(__name__)
 
 PAGE = 500
 """Events read at once."""
+PIECE_BYTES = 64 * 1024
+"""Messages that a connection is handed at once; then it is seen whether its reader takes them."""
 Marks = dict[str, tuple[object, ...]]
 
 
@@ -108,7 +112,31 @@ class Hub:
             if not tail.followers:
                 del self._tails[run_id]
 
-    async def read_unsent(self, subscriber: Subscriber, run_id: str) -> list[Rendered] | None:
+    async def owed(self, subscriber: Subscriber) -> AsyncIterator[bytes]:
+        """What the stream has not sent yet, in few pieces, since handing one over costs more than what is in it.
+
+        A stream that fell too far behind is told so, and closes.
+        """
+        piece = bytearray()
+        for run_id in subscriber.topics.runs:
+            if run_id in subscriber.finished:
+                continue
+            owed = await self._read_unsent(subscriber, run_id)
+            if owed is None:
+                subscriber.close()
+                yield bytes(piece) + to_message("resync", json.dumps({"run": run_id}))
+                return
+            for event in owed:
+                piece += subscriber.advance(run_id, event)
+                if len(piece) >= PIECE_BYTES:
+                    yield bytes(piece)
+                    piece.clear()
+        for hint in subscriber.take_hints():
+            piece += to_message("hint", hint.model_dump_json())
+        if piece:
+            yield bytes(piece)
+
+    async def _read_unsent(self, subscriber: Subscriber, run_id: str) -> list[Rendered] | None:
         """What the stream has not sent yet of a run, some at a time; `None` if it fell too far behind."""
         tail, seq = self._tails[run_id], subscriber.positions[run_id]
         if tail.reaches(seq):

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from pydantic import JsonValue
@@ -65,6 +66,15 @@ def format_positions(positions: Mapping[str, int]) -> str:
     return ",".join(f"{run_id}={seq}" for run_id, seq in positions.items())
 
 
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """An event as it is sent: made once for all readers, but for where each then stands."""
+
+    seq: int
+    head: bytes
+    terminal: bool
+
+
 MAX_HINTS = 200
 """More different hints than this at once become one that names no run and no host."""
 
@@ -92,6 +102,13 @@ class Subscriber:
     def is_over(self) -> bool:
         """Whether nothing can come any more: only ended runs were asked for, and all was sent."""
         return not self.topics.hints and self.finished.issuperset(self.topics.runs)
+
+    def advance(self, run_id: str, event: Rendered) -> bytes:
+        """The message that takes the stream to this event of a run."""
+        self.positions[run_id] = event.seq
+        if event.terminal:
+            self.finished.add(run_id)
+        return b"%b\nid: %b\n\n" % (event.head, format_positions(self.positions).encode())
 
     def wake(self) -> None:
         """Says that there may be something to send."""
@@ -124,13 +141,13 @@ class Subscriber:
         self._crowded.clear()
         return hints
 
-    async def wait(self, timeout_s: float) -> None:
-        """Returns when there may be something to send, and after `timeout_s` in any case."""
+    async def wait(self, timeout_s: float) -> bool:
+        """Whether there may be something to send; false after `timeout_s` without."""
         try:
             async with asyncio.timeout(timeout_s):
-                await self._news.wait()
+                return await self._news.wait()
         except TimeoutError:
-            return
+            return False
         finally:
             self._news.clear()
 
@@ -207,13 +224,9 @@ class _Shown(Reply):
     body: dict[str, JsonValue]
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """An event as it is sent: its JSON is made once for all readers."""
-
-    seq: int
-    json: str
-    terminal: bool
+def to_message(event: str, shown: str) -> bytes:
+    """An event of the stream that has no place in a run; `shown` is JSON in one line."""
+    return f"event: {event}\ndata: {shown}\n\n".encode()
 
 
 def render(event: RunEvent) -> Rendered:
@@ -228,7 +241,8 @@ def render(event: RunEvent) -> Rendered:
             "body": event.body,
         }
     )
-    return Rendered(event.seq, shown.model_dump_json(), event.kind == "state" and bool(event.body.get("terminal")))
+    head = f"event: run\ndata: {shown.model_dump_json()}".encode()
+    return Rendered(event.seq, head, event.kind == "state" and bool(event.body.get("terminal")))
 
 
 class Tail:
@@ -256,5 +270,5 @@ class Tail:
 
     def after(self, seq: int) -> list[Rendered]:
         """The events after `seq`; call only where it `reaches`."""
-        owed = self.newest - seq
-        return list(self._events)[-owed:] if owed > 0 else []
+        newest_first = islice(reversed(self._events), max(0, self.newest - seq))
+        return list(newest_first)[::-1]
