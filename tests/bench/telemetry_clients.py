@@ -31,9 +31,10 @@ CLIENTS, STALLED = 500, 50
 AIM_MS = 500.0
 STREAMS_PER_TOKEN = 4
 TAKEN_BEFORE_STALL = 5
-STALLED_BUFFER_BYTES = 4096
-NAMES, STEPS_PER_S, SECONDS = 100, 20, 60
-"""As many names as an event of the stream tells."""
+STALLED_BUFFER_BYTES = 2048
+NAMES, STEPS_PER_S, SECONDS = 100, 20, 90
+"""As many names as an event of the stream tells, and long ones: the system's own buffers of a connection take 2 to
+4 MB before a server can see that nobody reads, and `reader_stall_s` later it ends the connection."""
 WAIT_S = 300.0
 PROGRAM = '''
 """Once there is a file, logs some values of so many names at a rate; the step is the time in milliseconds."""
@@ -45,7 +46,7 @@ import time
 def main(run, *, go: str, names: int, per_s: int, seconds: int):
     while not os.path.exists(go):
         time.sleep(0.05)
-    labels, began = [f"layer/{number:03}/norm" for number in range(names)], time.time()
+    labels, began = [f"{'layer/' * 30}{number:03}" for number in range(names)], time.time()
     for number in range(per_s * seconds):
         time.sleep(max(0.0, began + number / per_s - time.time()))
         now = time.time()

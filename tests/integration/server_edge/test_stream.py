@@ -1,13 +1,18 @@
 """The live stream: in order, without gaps, resumable, bounded, and quick."""
 
+import socket
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
 from sqlalchemy.orm import Session
 
+from drumline_server.http.routes import curves
+from drumline_server.live.hub import PIECE_BYTES
 from drumline_server.storage.history import record_event
 from drumline_server.storage.notifications import announce, run_list
 from support.core import Member
@@ -39,6 +44,16 @@ def seqs(messages: list[Message]) -> list[int]:
     return [message.data["seq"] for message in messages]
 
 
+def chunks_of(connection: socket.socket) -> Iterator[bytes]:
+    """The pieces of an answer as the server handed them over."""
+    received = connection.makefile("rb")
+    while received.readline().strip():
+        pass  # the head
+    while length := int(received.readline(), 16):
+        yield received.read(length)
+        received.readline()
+
+
 def test_events_arrive_in_order_as_they_happen(any_server: EdgeServer) -> None:
     run = any_server.core.submit(wait_for_devices=True)
     with open_stream(any_server.admin, f"run:{run.id}") as stream:
@@ -68,6 +83,31 @@ def test_a_stream_resumes_after_the_last_event_id(any_server: EdgeServer) -> Non
     )
     assert len([m for m in messages if m.data["run"] == two.id]) == 5
     assert messages[-1].id == f"{one.id}={one.last_event + 700},{two.id}={two.last_event + 5}"
+
+
+def test_what_a_stream_is_owed_comes_in_few_pieces_and_none_is_large(server: EdgeServer) -> None:
+    run = server.core.submit(wait_for_devices=True)
+    parts = urlsplit(server.url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=20) as connection:
+        head = f"Host: {parts.netloc}\r\nAuthorization: Bearer {server.admin_token}\r\n\r\n"
+        connection.sendall(f"GET /api/v1/stream?topics=run:{run.id} HTTP/1.1\r\n{head}".encode())
+        chunks = chunks_of(connection)
+        next(chunks)
+        note(server, run.id, 900)
+        pieces, events = [], 0
+        while events < 900:
+            pieces.append(next(chunks))
+            events += pieces[-1].count(b"event: run\n")
+
+    message = max(len(each) + 2 for piece in pieces for each in piece.split(b"\n\n"))
+    assert len(pieces) <= sum(map(len, pieces)) // PIECE_BYTES + 3, "the hub reads 500 events at once"
+    assert max(map(len, pieces)) < PIECE_BYTES + message
+
+
+def test_a_stream_without_news_says_that_it_is_open(server: EdgeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(curves, "KEEP_ALIVE_S", 0.05)
+    with open_stream(server.admin, "runs") as stream:
+        assert next(line for line in stream._lines if line == ": ping")
 
 
 def test_a_stream_starts_where_from_says_or_at_the_end(server: EdgeServer) -> None:
