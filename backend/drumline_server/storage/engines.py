@@ -28,6 +28,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
 from drumline_server.base.errors import DatabaseUnavailableError
+from drumline_server.storage.models.base import PACKED
 from drumline_server.storage.notifications import CommitNews, announced_topics
 
 log = logging.getLogger(__name__)
@@ -257,6 +258,7 @@ class PostgresStore:
             connect_args={"connect_timeout": 5, "options": _OPTIONS},
         )
         event.listen(self._engine, "connect", _take_rows_in_binary)
+        _take_packed_arrays(self._engine)
         # One snapshot for all statements of a read: lists and their counts agree.
         self._reading = self._engine.execution_options(postgresql_readonly=True, isolation_level="REPEATABLE READ")
         self._executor = ThreadPoolExecutor(pool_size, "postgres")
@@ -329,6 +331,18 @@ class PostgresStore:
             topics = announced_topics(session)
         self._commit_news.publish(topics)
         return returned
+
+
+def _take_packed_arrays(engine: Engine) -> None:
+    """Has the driver hand arrays on as they are packed. It is imported for PostgreSQL alone, by SQLAlchemy."""
+    driver: Any = engine.dialect.dbapi
+    handed_on = {"format": driver.pq.Format.BINARY, "dump": lambda _, packed: packed}
+    dumpers = [(kind, type(kind.__name__, (driver.adapt.Dumper,), {**handed_on, "oid": kind.oid})) for kind in PACKED]
+
+    @event.listens_for(engine, "connect")
+    def _register(connection: Any, _: object) -> None:  # Any: the driver's
+        for kind, dumper in dumpers:
+            connection.adapters.register_dumper(kind, dumper)
 
 
 def _is_retried(error: DBAPIError) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations  # array[float] is a type only from Python 3.
 
 import json
 import math
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -199,7 +198,7 @@ def _rows(session: Session, project_id: str, runs: Mapping[int, Fields]) -> list
 def note_metrics(
     session: Session,
     run: Run,
-    logged: Mapping[str, tuple[array[float], array[float]]],
+    logged: Mapping[str, tuple[Sequence[int], Sequence[float]]],
     *,
     fence: int,
     now: int,
@@ -220,7 +219,7 @@ def note_metrics(
 
 
 def _merge(
-    known: Sequence[Any] | None, steps: array[float], values: array[float], fence: int
+    known: Sequence[Any] | None, steps: Sequence[int], values: Sequence[float], fence: int
 ) -> list[Any]:  # Any: as in Figures
     least, greatest = _bounds(values)
     last: list[Any] = [values[-1], fence, steps[-1]]

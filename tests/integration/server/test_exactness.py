@@ -6,6 +6,7 @@ import math
 from array import array
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import cycle, islice
 
 import pytest
 
@@ -19,6 +20,9 @@ SECOND = 1_000_000
 AT_ONCE = 10_000
 SPIKES = 20
 ODD = (math.nan, math.inf, -math.inf, 5e-324, 2.2250738585072014e-308 / 3, 1e308, -1e308, -0.0)
+ODD_NAMES = ("NULL", '"', "\\", "{a,b}", "'; --", "?", "%s", ":name", "é", "日本", "😀", " ", "\x01", "\\x00")
+LATE = 253_402_300_000_000_000
+"""Microseconds, in the year 9999."""
 _MILLION = pytest.param(1_000_000, marks=pytest.mark.long("a million points, of which 40 000 show the same"))
 
 
@@ -93,6 +97,25 @@ def test_names_that_are_logged_together_keep_their_own_values(
     assert [min(low for low in series.points.min if low is not None) for series in shown.series] == list(map(min, kept))
     assert [series.points.last[-1] for series in shown.series] == [values[-1] for values in kept]
     assert all(sum(series.points.count) == steps for series in shown.series)
+
+
+@pytest.mark.parametrize("steps", [1, 3, 70])
+def test_names_of_any_letters_keep_their_own_values(core: Core, member: Member, steps: int) -> None:
+    """Rows go to each database in a form of its own: as SQLite's bare text, as arrays in PostgreSQL's own bytes."""
+    names = [*ODD_NAMES, "x" * 200]
+    expected: dict[str, array[float]] = {name: array("d") for name in names}
+    for step in range(steps):
+        logged = [*names[: len(names) - step % 2], names[0]]  # of one batch some names have two values, some none
+        values = list(islice(cycle(ODD), step % 3, len(logged) + step % 3))
+        _log(member, logged, [step] * len(logged), LATE, values)
+        for name, value in zip(logged, values, strict=True):
+            expected[name].append(value)
+
+    stored = _by_name(_read_out(core, member))
+
+    assert {name: column.tobytes() for name, column in stored.items()} == {
+        name: column.tobytes() for name, column in expected.items()
+    }
 
 
 def _log(member: Member, names: Sequence[str], steps: Sequence[int], began: int, values: Sequence[float]) -> None:
