@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
+from pydantic import JsonValue
 
 from bench import http_load
 from bench.served import MEBIBYTE, Memory, server_of
@@ -145,7 +146,7 @@ def measure(deployment: Deployment, *, clients: int = CLIENTS, stalled: int = ST
     ):
         program, go = Path(directory, "clients.py"), Path(directory, "go")
         program.write_text(PROGRAM)
-        parameters = {"go": str(go), "names": NAMES, "per_s": STEPS_PER_S, "seconds": SECONDS}
+        parameters: dict[str, JsonValue] = {"go": str(go), "names": NAMES, "per_s": STEPS_PER_S, "seconds": SECONDS}
         run = client.submit(program, replicas=1, parameters=parameters)
         tokens = [_token(deployment, number) for number in range(-(-clients // STREAMS_PER_TOKEN))]
         with Memory(server_of(deployment)) as memory:
