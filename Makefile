@@ -121,7 +121,7 @@ bench-orchestration: .venv/.dev frontend/dist/index.html ## load on the server, 
 bench-fairness: .venv/.dev ## what each route's costliest request costs everybody else; JSON in build/bench/
 	PYTHONPATH=tests $(PY) tests/bench/fairness.py
 
-bench-telemetry: .venv/.dev frontend/dist/index.html ## values and lines arrive whole, and how soon; what logging costs a loop; 500 live clients; beside MLflow's server (FACTOR=1: all points); JSON in build/bench/
+bench-telemetry: .venv/.dev frontend/dist/index.html ## values and lines arrive whole, and how soon; what logging costs a loop; 500 live clients; search of 5 million lines; beside MLflow's server (FACTOR=1: all points); JSON in build/bench/
 	PYTHONPATH=tests $(PY) tests/bench/telemetry.py $(if $(FACTOR),--factor $(FACTOR))
 
 .PHONY: bench-flood

@@ -12,8 +12,9 @@ its last record is stored, reads everything back through the API and compares it
 
 `calls`: what `run.log` costs a loop. `shapes`: names times points, `--factor` of them, from 1 and 8 runs, on both
 databases, with a reader (`telemetry_shapes`), in turns with MLflow's server, which stands still meanwhile and gets at
-most 20 000 points. `clients`: 500 live clients of a run that logs, 50 of them stalled (`telemetry_clients`). `step`:
-all of telemetry beside a step of the 784 MLP.
+most 20 000 points. `clients`: 500 live clients of a run that logs, 50 of them stalled (`telemetry_clients`). `search`:
+through 5 million lines of output, and `/healthz` beside it (`telemetry_search`). `step`: all of telemetry beside a step
+of the 784 MLP.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import telemetry_calls, telemetry_clients, telemetry_shapes
+from bench import telemetry_calls, telemetry_clients, telemetry_search, telemetry_shapes
 from bench.engine_report import machine
 from bench.served import up_on
 from bench.telemetry_peer import mlflow_on
@@ -86,6 +87,7 @@ def main() -> None:
         "calls": _calls,
         "shapes": _shapes,
         "clients": _clients,
+        "search": _search,
         "step": _step,
     }
     parser = argparse.ArgumentParser(description="Measure telemetry from the program to the client.")
@@ -129,6 +131,12 @@ def _clients(report: "Report", options: argparse.Namespace) -> None:
     for database in options.databases:
         with up_on(database) as (deployment, _):
             report.add(f"{database}/clients", telemetry_clients.measure(deployment))
+
+
+def _search(report: "Report", options: argparse.Namespace) -> None:
+    for database in options.databases:
+        with up_on(database) as (deployment, _):
+            report.add(f"{database}/search", telemetry_search.measure(deployment))
 
 
 def _step(report: "Report", options: argparse.Namespace) -> None:
