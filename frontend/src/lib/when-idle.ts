@@ -4,7 +4,7 @@ import { useEffect, useState } from "react";
 const waiting = new Set<() => void>();
 /** A page that is always busy gets to it all the same. */
 const LATEST_MS = 1_000;
-/** A pointer that moved or pressed just now goes on: what nobody sees takes none of its frames until it has rested so long. */
+/** A pointer that moved or pressed just now will move again: what nobody sees takes none of its frames until it has rested so long. */
 const REST_MS = 1_000;
 /** But for a pointer that never rests. */
 const LONGEST_MS = 10_000;

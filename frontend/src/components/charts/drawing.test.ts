@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { drawingOf, type Line, pointAt } from "./drawing";
 import { csvOfChart, svgOfChart } from "./export";
 import { lineStyle } from "./line-style";
-import { chooseLive } from "./live-slots";
+import { chooseLive, inSight } from "./live-slots";
 import { rowsAt } from "./readout";
 import { smoothed } from "./smoothing";
 
@@ -78,6 +78,19 @@ describe("lineStyle", () => {
     const looks = Array.from({ length: 32 }, (_, nth) => JSON.stringify(lineStyle(nth)));
 
     expect(new Set(looks).size).toBe(32);
+  });
+});
+
+describe("inSight", () => {
+  it.each([
+    [1440, 900, 6],
+    [1920, 1080, 9],
+    [1024, 768, 4],
+    [390, 844, 2],
+    [390, 300, 1],
+    [3840, 2160, 12],
+  ])("is about what a window of %d by %d has room for", (width, height, charts) => {
+    expect(inSight(width, height)).toBe(charts);
   });
 });
 

@@ -1,4 +1,4 @@
-import { type RefObject, useEffect, useState } from "react";
+import { type RefObject, startTransition, useEffect, useState } from "react";
 
 /** Charts that are drawn at a time: each costs canvases, and its curve is kept up to date. */
 const MOST_LIVE = 12;
@@ -26,12 +26,18 @@ let frame = 0;
 /** Places that were let live before anything was laid out. */
 let promised = 0;
 
-/**
- * The first charts of a page live at once: to render them without, lay the page out and render them again takes a frame more
- * than to draw a few that turn out to be too far down.
- */
+/** What stands over the charts of a page, and a row of them, in CSS pixels. */
+const [HEAD_PX, ROW_PX] = [400, 240];
+
+/** About so many charts are seen of a page that nobody has scrolled. */
+export function inSight(width: number, height: number): number {
+  const columns = width >= 1280 ? 3 : width >= 768 ? 2 : 1;
+  return Math.min(MOST_LIVE, columns * Math.max(1, Math.round((height - HEAD_PX) / ROW_PX)));
+}
+
+/** The charts that are seen first live at once: to render the page without them and again with them takes a frame more. */
 function livesAtOnce(): boolean {
-  if (slots.size > 0 || promised >= MOST_LIVE) return false;
+  if (slots.size > 0 || promised >= inSight(window.innerWidth, window.innerHeight)) return false;
   promised += 1;
   return true;
 }
@@ -41,7 +47,15 @@ function settle(): void {
   promised = 0;
   const places = new Map([...slots.keys()].map((node) => [node, node.getBoundingClientRect()] as const));
   const live = chooseLive(places, window.innerHeight, MOST_LIVE);
-  for (const [node, tell] of slots) tell(live.has(node));
+  // Those out of sight come to live a few milliseconds at a time: what is seen is drawn meanwhile.
+  startTransition(() => {
+    for (const [node, tell] of slots) if (!isSeen(places.get(node))) tell(live.has(node));
+  });
+  for (const [node, tell] of slots) if (isSeen(places.get(node))) tell(live.has(node));
+}
+
+function isSeen(place: Place | undefined): boolean {
+  return place !== undefined && place.bottom >= 0 && place.top <= window.innerHeight;
 }
 
 function settleSoon(): void {
