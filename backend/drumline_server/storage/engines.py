@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, QueuePool, create_engine, event
@@ -233,18 +234,6 @@ class _CutError(Exception):
         super().__init__(str(orig))
 
 
-def _take_rows_in_binary(connection: Any, _: object) -> None:  # Any: psycopg.Connection as the pool hands it
-    """Rows come as PostgreSQL has them: as text, bytes are two digits each and take five times as long."""
-    usual = connection.cursor_factory
-
-    def make(*arguments: Any, **options: Any) -> Any:  # Any: psycopg's
-        cursor = usual(*arguments, **options)
-        cursor.format = 1
-        return cursor
-
-    connection.cursor_factory = make
-
-
 class PostgresStore:
     """The `Store` of a PostgreSQL database."""
 
@@ -257,8 +246,7 @@ class PostgresStore:
             pool_timeout=10,
             connect_args={"connect_timeout": 5, "options": _OPTIONS},
         )
-        event.listen(self._engine, "connect", _take_rows_in_binary)
-        _take_packed_arrays(self._engine)
+        _exchange_binary(self._engine)
         # One snapshot for all statements of a read: lists and their counts agree.
         self._reading = self._engine.execution_options(postgresql_readonly=True, isolation_level="REPEATABLE READ")
         self._executor = ThreadPoolExecutor(pool_size, "postgres")
@@ -333,16 +321,28 @@ class PostgresStore:
         return returned
 
 
-def _take_packed_arrays(engine: Engine) -> None:
-    """Has the driver hand arrays on as they are packed. It is imported for PostgreSQL alone, by SQLAlchemy."""
+def _exchange_binary(engine: Engine) -> None:
+    """Has the driver take rows as PostgreSQL has them, and hand arrays on as they are packed.
+
+    As text, bytes are two digits each and take five times as long. The driver is imported for PostgreSQL alone, by
+    SQLAlchemy.
+    """
     driver: Any = engine.dialect.dbapi
-    handed_on = {"format": driver.pq.Format.BINARY, "dump": lambda _, packed: packed}
+    binary = driver.pq.Format.BINARY
+    handed_on = {"format": binary, "dump": lambda _, packed: packed}
     dumpers = [(kind, type(kind.__name__, (driver.adapt.Dumper,), {**handed_on, "oid": kind.oid})) for kind in PACKED]
 
     @event.listens_for(engine, "connect")
-    def _register(connection: Any, _: object) -> None:  # Any: the driver's
+    def _configure(connection: Any, _: object) -> None:  # Any: the driver's
         for kind, dumper in dumpers:
             connection.adapters.register_dumper(kind, dumper)
+        connection.cursor_factory = partial(_binary_cursor, connection.cursor_factory, binary)
+
+
+def _binary_cursor(make: Callable[..., Any], binary: Any, *arguments: Any, **options: Any) -> Any:  # Any: the driver's
+    cursor = make(*arguments, **options)
+    cursor.format = binary
+    return cursor
 
 
 def _is_retried(error: DBAPIError) -> bool:

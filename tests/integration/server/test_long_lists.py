@@ -115,3 +115,12 @@ def test_postgresql_is_told_that_its_indexes_are_quick_to_read(postgres_url: str
 
     with closing(Database(postgres_url)) as database:
         assert database.read_now(shown) == database.write_now(shown) == ["1.1", "16MB"]
+
+
+def test_rows_of_postgresql_come_in_binary(postgres_url: str) -> None:
+    def form(session: Session) -> int:
+        rows: Any = session.execute(text("SELECT CAST('x' AS bytea)"))
+        return int(rows.cursor.pgresult.fformat(0))
+
+    with closing(Database(postgres_url)) as database:
+        assert database.read_now(form) == database.write_now(form) == 1

@@ -1,8 +1,8 @@
 import type uPlot from "uplot";
 
 /**
- * The range that is being drawn with the pointer, in place of uPlot's own: a transform moves and stretches it, so that no
- * chart of a group is laid out again with each move.
+ * The range that is being drawn with the pointer, in place of uPlot's own: a transform moves and stretches it, so that its
+ * chart is not laid out again with each move.
  */
 export function rangeMark(color: string): uPlot.Plugin {
   let mark: HTMLElement | undefined;

@@ -204,3 +204,21 @@ describe("roomOfEnd", () => {
     expect((right as () => number)()).toBe(roomOfEnd("40"));
   });
 });
+
+describe("charts of a group", () => {
+  const follows = (type: string, width: number) =>
+    options().cursor?.sync?.filters?.sub?.(type, { select: { width } } as uPlot, 0, 0, 0, 0, 0);
+
+  it("follow the pointer, but not while a range is drawn over one of them", () => {
+    expect(follows("mousemove", 0)).toBe(true);
+    expect(follows("mousemove", 12)).toBe(false);
+  });
+
+  it("learn when it is pressed and released", () => {
+    expect(["mousedown", "mouseup", "mouseleave"].map((type) => follows(type, 12))).toEqual([
+      true,
+      true,
+      true,
+    ]);
+  });
+});

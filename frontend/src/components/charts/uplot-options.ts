@@ -260,7 +260,7 @@ function reportSelection(chart: uPlot, onRange: (from: number, to: number) => vo
   const { left, width } = chart.select;
   const [from, to] = [chart.posToVal(left, "x"), chart.posToVal(left + width, "x")];
   chart.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-  // All charts of the group have the range; the one under the pointer tells of it.
+  // The release is told to all charts of the group; the one under the pointer has drawn the range.
   if (width >= LEAST_DRAG && chart.cursor.event) onRange(from, to);
 }
 
