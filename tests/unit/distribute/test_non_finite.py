@@ -223,7 +223,7 @@ def test_a_step_that_looks_takes_no_memory_for_counting_what_is_not_there(four: 
     rows = dist.PerReplica.from_components([np.ones((32, 512), np.float32)] * 4)
     arguments = flatten_arguments(four, (rows,), {})
     traced = StepTracer(four, step, arguments, []).trace_once()
-    variants = ObservedVariants(traced, 4, counts_looks=True, brings_whole=True)
+    variants = ObservedVariants(traced, 4, does_several=False)
     looking, _, watched = variants.make(Wanted(watches=True, records=False, with_large=False))
     plain, watching = (
         SpmdStep(four, four._observation, one, arguments, donate=False, watched=state).memory(arguments)

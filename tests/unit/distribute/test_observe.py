@@ -206,12 +206,25 @@ def test_large_all_reduces_of_at_most_64_kib_are_brought_whole_where_they_are_du
         assert np.asarray(record.result).tobytes() == np.asarray(two.local_results(total)[0]).tobytes()
 
 
-def test_steps_of_one_program_summarize_large_arrays_themselves(two: dist.MirroredStrategy) -> None:
+@pytest.mark.parametrize(("size", "whole"), [(2000, [0, 4]), (16_385, [])])
+def test_a_program_of_several_steps_brings_large_arrays_whole_of_the_first_that_is_due(
+    two: dist.MirroredStrategy, size: int, whole: list[int]
+) -> None:
     recorder = Recorder()
-    two.observe(recorder, reductions_every=1, large_reductions_every=1)
-    dataset = dist.Dataset.from_tensor_slices(np.ones((8, 2000), np.float32)).batch(2)
-    two.run_steps(lambda x: dist.all_reduce("sum", x[0]), iter(two.distribute_dataset(dataset)), 4)
-    assert [type(record.result) for record in recorder.reductions] == [observe.SummaryOnDevice] * 4
+    two.observe(recorder, reductions_every=1, large_reductions_every=2)
+    rows = np.random.default_rng(0).normal(size=(14, size)).astype(np.float32)
+    iterator = iter(two.distribute_dataset(dist.Dataset.from_tensor_slices(rows).batch(2)))
+    while two.run_steps(lambda x: dist.all_reduce("sum", x[0]), iterator, 4):
+        pass
+    assert sorted(record.step for record in recorder.reductions) == [0, 2, 4, 6]
+    for record in recorder.reductions:
+        parts = rows[2 * record.step : 2 * record.step + 2]
+        if record.step in whole:
+            assert [np.asarray(value).tobytes() for value in record.inputs] == [part.tobytes() for part in parts]
+            assert np.asarray(record.result).tobytes() == parts.sum(axis=0).tobytes()
+        else:
+            assert isinstance(record.result, observe.SummaryOnDevice)
+            assert observe.summarize(record.result).max == parts.sum(axis=0).max()
 
 
 def test_a_large_array_outside_of_steps_is_to_be_kept_whole_once_an_interval(two: dist.MirroredStrategy) -> None:

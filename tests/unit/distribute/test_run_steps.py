@@ -244,6 +244,69 @@ def test_what_is_told_of_steps_does_not_depend_on_how_many_a_call_runs(executor:
     assert told_of(strategy(), rows, 4) == told_of(strategy(), rows, None)
 
 
+class Large(Recorder):
+    """The gradients that are told, with every element where they are arrays."""
+
+    def arrays(self) -> list[tuple[int, list[bytes] | None]]:
+        found = [(r.step, [*r.inputs, r.result]) for r in self.reductions if r.name == "weights"]
+        return [
+            (
+                step,
+                None if isinstance(values[-1], observe.SummaryOnDevice) else [np.asarray(v).tobytes() for v in values],
+            )
+            for step, values in sorted(found, key=lambda one: one[0])
+        ]
+
+
+def learned(
+    executor: str, last_batch: str, n: int | None, *, every: int | None, rows: int
+) -> tuple[bytes, list[tuple[int, list[bytes] | None]]]:
+    """Bits of the weights after an epoch, and the gradients that were told."""
+    strategy, recorder = dist.MirroredStrategy(jax.devices()[:4], executor=executor), Large()
+    if every is not None:
+        strategy.observe(recorder, reductions_every=1, large_reductions_every=every)
+    images = np.random.default_rng(0).normal(size=(rows, 256)).astype(np.float32)
+    with strategy.scope():
+        w = dist.Variable(jnp.ones((256, 8)) / 16, aggregation="mean", name="weights")
+
+    def step(x: jax.Array) -> Any:
+        losses = lambda w: dist.global_mean(jnp.sum((jnp.tanh(x @ w) - 1) ** 2, axis=1))  # noqa: E731
+        loss, gradient = jax.value_and_grad(losses)(w.value)
+        w.assign_sub(0.1 * dist.all_reduce("sum", gradient))
+        return loss
+
+    options = dist.InputOptions(last_batch=last_batch)
+    iterator = iter(strategy.distribute_dataset(dist.Dataset.from_tensor_slices(images).batch(8), options))
+    if n is None:
+        for x in iterator:
+            strategy.run(step, args=(x,))
+    else:
+        while strategy.run_steps(step, iterator, n):
+            pass
+    return np.asarray(w.value).tobytes(), recorder.arrays()
+
+
+@pytest.mark.parametrize(
+    ("executor", "last_batch", "rows"),
+    [
+        *(("auto", "exact", 96), ("auto", "exact", 93), ("auto", "pad", 93)),
+        *(("spmd", "exact", 96), ("pmap", "exact", 96), ("mpmd", "exact", 93)),
+    ],
+)
+def test_large_arrays_are_told_bit_for_bit_as_of_steps_one_by_one(executor: str, last_batch: str, rows: int) -> None:
+    weights, expected = learned(executor, last_batch, None, every=5, rows=rows)
+    assert {step for step, arrays in expected if arrays} == {0, 5, 10}
+    for n in (4, 5):
+        assert learned(executor, last_batch, n, every=5, rows=rows) == (weights, expected)
+        assert learned(executor, last_batch, n, every=None, rows=rows)[0] == weights
+
+
+def test_of_a_call_with_several_steps_that_are_due_the_first_is_told_whole() -> None:
+    _, expected = learned("auto", "exact", None, every=2, rows=96)
+    _, found = learned("auto", "exact", 6, every=2, rows=96)
+    assert [(step, arrays if step in (0, 6) else None) for step, arrays in expected] == found
+
+
 def test_collectives_of_a_lock_step_program_are_told_as_those_of_their_step() -> None:
     recorder = Recorder()
     two = dist.MirroredStrategy(jax.devices()[:2], executor="mpmd")

@@ -54,15 +54,14 @@ class WatchState:
 
 
 class ObservedVariants:
-    """What can be observed of a step. ``counts_looks``: its program is told what the call before put out.
-    ``brings_whole``: large arrays come to the host with every element, up to 64 KiB of each replica.
+    """What can be observed of a step. ``does_several``: its program does several in a call, and is not told then what
+    the call before put out; every element of large arrays, up to 64 KiB of each replica, comes of one of them.
     """
 
-    def __init__(self, traced: TracedStep, num_replicas: int, *, counts_looks: bool, brings_whole: bool) -> None:
+    def __init__(self, traced: TracedStep, num_replicas: int, *, does_several: bool) -> None:
         self._traced = traced
         self._num_replicas = num_replicas
-        self._counts_looks = counts_looks
-        self._brings_whole = brings_whole
+        self._does_several = does_several
         jaxpr = traced.jaxpr.jaxpr
         self._has_small = num_replicas > 1 and has_instrumented(jaxpr, large=False)
         self._has_large = num_replicas > 1 and has_instrumented(jaxpr, large=True)
@@ -88,10 +87,10 @@ class ObservedVariants:
         """The step to compile, what it records, and what it watches: the same for all that watch."""
         traced, recorded, state = self._traced, list[InstrumentedCollective](), None
         if wanted.watches:
-            traced, watched = watch(traced, self._num_replicas, counts_on=self._counts_looks)
+            traced, watched = watch(traced, self._num_replicas, counts_on=not self._does_several)
             self._state = state = self._state or WatchState(watched)
         if wanted.records:
-            options = {"with_large": wanted.with_large, "brings_whole": self._brings_whole}
+            options = {"with_large": wanted.with_large, "does_several": self._does_several}
             traced, recorded = instrument(traced, self._num_replicas, **options)
         return traced, recorded, state
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -13,9 +14,10 @@ from jax import lax
 
 from drumline.distribute.executors.observed import WatchState
 from drumline.distribute.executors.spmd import SpmdStep
-from drumline.distribute.observe import ProgramMemory
+from drumline.distribute.observe import MAX_FREQUENT_ELEMENTS, ProgramMemory
 from drumline.distribute.observe.observation import Observation
 from drumline.distribute.tracing.arguments import StepArguments
+from drumline.distribute.tracing.instrumentation import InstrumentedCollective
 from drumline.distribute.tracing.step import TracedStep
 from drumline.distribute.values.per_replica import PerReplica
 from drumline.distribute.values.steps import join_steps, lift_step
@@ -27,9 +29,7 @@ class RepeatedSpmdStep(SpmdStep):
     Outputs have a leading axis, an entry per step.
     """
 
-    _counts_looks = False
-    #: Of all its steps they would lie on the devices at once.
-    _brings_whole = False
+    _does_several = True
 
     @property
     def steps(self) -> int:
@@ -59,17 +59,29 @@ class RepeatedSpmdStep(SpmdStep):
         return leaves
 
     def _report(self, arguments: StepArguments, outputs: list[jax.Array]) -> None:
-        """Each sampled step's all-reduces, as that step's."""
+        """Each sampled step's all-reduces, as that step's; large ones of the steps that are due."""
         assert arguments.repeated is not None
-        count, sent = len(self._instrumented), self._observation.sent
+        count, offset = len(self._instrumented), arguments.repeated.first - self._sent.start
         first = self._traced.num_outputs - 2 * count
         for i, one in enumerate(self._instrumented):
             operands = self._group.components_everywhere(PerReplica.from_stacked(outputs[first + i]))
             result = outputs[first + count + i]
-            for step in self._observation.sampled:
-                at = arguments.repeated.first + step - sent.start
+            for step in self._told(one):
+                at = 0 if one.keeps == "one" else step + offset
                 values = [one.value(operand[at]) for operand in operands]
                 self._observation.report_in_step(one.name, one.op, values, one.value(result[at]), step)
+
+    @property
+    def _large_steps(self) -> list[int]:
+        """Those whose large arrays are read. None is due where they are read for the time that it takes alone."""
+        return self._observation.due or [self._sent.start]
+
+    def _told(self, one: InstrumentedCollective) -> list[int]:
+        """The steps of the call whose value of it is read."""
+        if one.keeps == "each" and math.prod(one.shape) <= MAX_FREQUENT_ELEMENTS:
+            return self._observation.sampled
+        kept, *others = self._large_steps
+        return [kept] if one.keeps == "one" else others if one.keeps == "others" else [kept, *others]
 
     @staticmethod
     def can_repeat(traced: TracedStep) -> bool:
@@ -85,13 +97,20 @@ class RepeatedSpmdStep(SpmdStep):
         self._room = arguments.repeated.room
         self._bounds: dict[int, Any] = {}
         self._is_batch = [i in arguments.repeated.leaves for i in self._traced.leaf_indices]
+        count = len(self._instrumented)
+        kept = [i - 2 * count for i, one in enumerate(self._instrumented) if one.keeps == "one"]
+        self._kept_once = {self._traced.num_outputs + i for at in kept for i in (at, at + count)}
         self._kinds = [*self._kinds, "plain", "plain"]
+        if kept:
+            self._kinds.append("plain")
         self._out_rows = [(self._room,) * self._group.num_replicas_in_sync for _ in self._out_rows]
 
     def _leaves(self, arguments: StepArguments) -> list[Any]:
         assert arguments.repeated is not None
-        bounds = arguments.repeated.first, arguments.repeated.stop
-        return [*super()._leaves(arguments), *map(self._on_devices, bounds)]
+        numbers = [arguments.repeated.first, arguments.repeated.stop]
+        if self._kept_once:
+            numbers.append(arguments.repeated.first + self._large_steps[0] - self._sent.start)
+        return [*super()._leaves(arguments), *map(self._on_devices, numbers)]
 
     def _on_devices(self, bound: int) -> Any:
         """Kept: placing two numbers takes as long as sending a small step."""
@@ -101,6 +120,7 @@ class RepeatedSpmdStep(SpmdStep):
         return placed
 
     def _replica_view(self, donated: list[Any], kept: list[Any], leaves: list[Any], constants: list[Any]) -> Any:
+        kept_step = leaves.pop() if self._kept_once else None
         *leaves, first, stop = leaves
         traced = self._traced
         positions = {id(traced.read[i]): position for position, i in enumerate(self._donated)}
@@ -113,19 +133,23 @@ class RepeatedSpmdStep(SpmdStep):
             ]
             return SpmdStep._replica_view(self, values, kept, own, constants)
 
+        def fill(at: int, into: Any, value: Any, step: Any) -> Any:
+            if at in self._kept_once:
+                return jnp.where(step == kept_step, value, into)
+            return lax.dynamic_update_index_in_dim(into, value, step, 0)
+
         def body(step: Any, carry: tuple[list[Any], list[Any]]) -> tuple[list[Any], list[Any]]:
             values, filled = carry
             outputs, new = one(step, values)
             values = list(values)
             for position, value in zip(written, new, strict=True):
                 values[position] = lax.convert_element_type(value, values[position].dtype)
-            return values, [
-                lax.dynamic_update_index_in_dim(into, value, step, 0)
-                for into, value in zip(filled, outputs, strict=True)
-            ]
+            pairs = zip(filled, outputs, strict=True)
+            return values, [fill(at, into, value, step) for at, (into, value) in enumerate(pairs)]
 
         shapes, _ = jax.eval_shape(one, jnp.zeros((), jnp.int32), donated)
-        empty = [jnp.zeros((self._room, *shape.shape), shape.dtype) for shape in shapes]
+        rooms = [1 if at in self._kept_once else self._room for at in range(len(shapes))]
+        empty = [jnp.zeros((room, *shape.shape), shape.dtype) for room, shape in zip(rooms, shapes, strict=True)]
         values, outputs = lax.fori_loop(first, stop, body, (donated, empty))
         return outputs, [values[position] for position in written]
 

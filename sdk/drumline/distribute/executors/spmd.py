@@ -40,10 +40,8 @@ class SpmdStep:
     """A compiled step. Calling it reads the variables, dispatches, and writes them back."""
 
     name = "spmd"
-    #: Does a program that watches count its looks on from call to call?
-    _counts_looks = True
-    #: Are large arrays that it records brought to the host with every element, where they are small enough?
-    _brings_whole = True
+    #: Does one call do several steps?
+    _does_several = False
     #: Can it be given arguments for good?
     _can_give = True
 
@@ -89,8 +87,8 @@ class SpmdStep:
         self._instrumented, self._watched = instrumented, watched
         self._watched_at = self._traced.num_outputs - 2 * len(instrumented) - 1
         replicas, is_plain = self._group.num_replicas_in_sync, not instrumented and watched is None
-        how = {"counts_looks": self._counts_looks, "brings_whole": self._brings_whole}
-        self._observable = ObservedVariants(self._traced, replicas, **how) if is_plain else None
+        observable = ObservedVariants(self._traced, replicas, does_several=self._does_several)
+        self._observable = observable if is_plain else None
         self._variants: dict[Wanted, SpmdStep] = {}
         self._cost = CountedCost(self._traced, is_whole=not self._group.logical_axes)
 

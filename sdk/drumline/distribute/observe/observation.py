@@ -88,8 +88,9 @@ class Observation:
         self.wants_in_step = False
         #: And of these the large arrays, which cost more?
         self.wants_large = False
-        #: Of steps that went out together those that are told.
+        #: Of steps that went out together those that are told, and those whose large arrays are.
         self.sampled: list[int] = []
+        self.due: list[int] = []
         self.sent = range(0)
         #: Are programs to be counted? What the one of the present step takes, and how long it waited for devices.
         self.wants_cost = False
@@ -177,7 +178,8 @@ class Observation:
         self.dispatch_step(executor, is_ragged=False)
         self.wants_reduction = bool(self.sampled)
         self.wants_in_step = bool(self.sampled) and self.planner is None
-        self.wants_large = self.wants_in_step and any(map(self.large.is_due, self.sampled))
+        self.due = [step for step in self.sampled if self.large.is_due(step)]
+        self.wants_large = self.wants_in_step and bool(self.due)
 
     def enter_step(self, step: int) -> None:
         """Of steps that go out together this one runs by itself now."""

@@ -7,7 +7,7 @@ are not recorded, since they may not happen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -29,15 +29,22 @@ SUMS = frozenset({"psum", "psum_invariant", "replica_aggregate"})
 _CALLS = {"jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "custom_jvp_call": "call_jaxpr"}
 
 
+Keeps = Literal["each", "one", "others"]
+
+
 @dataclass(frozen=True, slots=True)
 class InstrumentedCollective:
-    """One recorded all-reduce."""
+    """One recorded all-reduce. ``keeps``: of which steps, where one call does several.
+
+    ``one``: every element of one step, which the executor chooses; ``others``: summaries of the others.
+    """
 
     name: str
     op: Literal["sum", "mean"]
     shape: tuple[int, ...]
     dtype: str
     is_summary: bool = False
+    keeps: Keeps = "each"
 
     def value(self, recorded: Any) -> Any:
         """What an observer is given for a recorded operand or result."""
@@ -48,19 +55,19 @@ _Seen = tuple[InstrumentedCollective, Any, Any]
 
 
 def instrument(
-    traced: TracedStep, num_replicas: int, *, with_large: bool, brings_whole: bool = True
+    traced: TracedStep, num_replicas: int, *, with_large: bool, does_several: bool = False
 ) -> tuple[TracedStep, list[InstrumentedCollective]]:
     """The step with operand and result of each all-reduce as further outputs: all operands first, then all results.
 
     Arrays of more than 32 elements are taken only ``with_large``. Of those with more than 1024 some are brought to the
-    host whole (``brings_whole``), and the others the step itself summarizes.
+    host whole, and the others the step itself summarizes; both, where the program ``does_several`` in a call.
     """
     instrumented: list[InstrumentedCollective] = []
     names = variables_of(traced, is_instrumented)
 
     def body(*inputs: Any) -> list[Any]:
         seen: list[_Seen] = []
-        results = _Interpreter(num_replicas, names, with_large=with_large, brings_whole=brings_whole).evaluate(
+        results = _Interpreter(num_replicas, names, with_large=with_large, does_several=does_several).evaluate(
             traced.jaxpr.jaxpr, (), inputs, seen
         )
         instrumented[:] = [one for one, _, _ in seen]
@@ -86,12 +93,12 @@ class _Interpreter:
     """Evaluates a jaxpr on tracers and notes its all-reduces."""
 
     def __init__(
-        self, num_replicas: int, names: Mapping[Any, str], *, with_large: bool, brings_whole: bool = False
+        self, num_replicas: int, names: Mapping[Any, str], *, with_large: bool, does_several: bool = False
     ) -> None:
         self._num_replicas = num_replicas
         self._names = names
         self._with_large = with_large
-        self._brings_whole = brings_whole
+        self._does_several = does_several
 
     def evaluate(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Any], seen: list[_Seen]) -> list[Any]:
         """Outputs of the jaxpr; what its all-reduces took in and gave out is added to ``seen``."""
@@ -143,21 +150,23 @@ class _Interpreter:
         for operand, result, out in zip(operands, results, eqn.outvars, strict=True):
             if np.size(operand) > MAX_FREQUENT_ELEMENTS and not self._with_large:
                 continue
-            is_summary = np.size(operand) > MAX_LISTED_ELEMENTS and not self._is_whole(out.aval)
             means = is_mean(jaxpr, position, out, self._num_replicas)
             if means and eqn.params.get("op") != "MEAN":
                 result = result / self._num_replicas
             name = self._names.get(out) or all_reduce_name(eqn)
-            one = InstrumentedCollective(
-                name, "mean" if means else "sum", np.shape(operand), str(out.aval.dtype), is_summary
-            )
-            if is_summary:
-                operand, result = summary_words(operand, result), summary_words(result)
-            seen.append((one, operand, result))
+            one = InstrumentedCollective(name, "mean" if means else "sum", np.shape(operand), str(out.aval.dtype))
+            seen += self._take(one, operand, result, out.aval.size * out.aval.dtype.itemsize)
 
-    def _is_whole(self, kind: Any) -> bool:
-        nbytes = kind.size * kind.dtype.itemsize
-        return self._brings_whole and is_brought_whole(nbytes, self._num_replicas)
+    def _take(self, one: InstrumentedCollective, operand: Any, result: Any, nbytes: int) -> Iterator[_Seen]:
+        if np.size(operand) <= MAX_LISTED_ELEMENTS:
+            yield one, operand, result
+            return
+        is_whole = is_brought_whole(nbytes, self._num_replicas)
+        if is_whole:  # of all steps of a call they would lie on the devices at once
+            yield replace(one, keeps="one" if self._does_several else "each"), operand, result
+        if self._does_several or not is_whole:
+            summary = replace(one, is_summary=True, keeps="others" if is_whole else "each")
+            yield summary, summary_words(operand, result), summary_words(result)
 
 
 def is_mean(jaxpr: Any, position: int, out: Any, num_replicas: int) -> bool:

@@ -1,8 +1,10 @@
 """Several steps by one call, over processes."""
 
+import zlib
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 import drumline.distribute as dist
 from drumline.distribute import observe
@@ -49,6 +51,32 @@ def trained() -> Any:
             place = iterator.state()
             iterator.restore(place)
     return [losses, plain(weights.value), int(seen.value), recorder.told]
+
+
+def large() -> Any:
+    """Of two calls of three steps: of which an array of 8 KiB is told whole, with the bits of what replicas put in."""
+    strategy, recorder = dist.MirroredStrategy(), Whole()
+    strategy.observe(recorder, reductions_every=1, large_reductions_every=2)
+    rows = np.random.default_rng(0).normal(size=(48, 2048)).astype(np.float32)
+    iterator = iter(strategy.distribute_dataset(dist.Dataset.from_tensor_slices(rows).batch(8)))
+    while strategy.run_steps(lambda x: dist.all_reduce("sum", x[0]), iterator, 3):
+        pass
+    return sorted(recorder.whole)
+
+
+class Whole(Recorder):
+    """Keeps checksums of what came whole, and the sum where the order of adding does not show."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.whole: list[Any] = []
+
+    def reduction(self, record: observe.ReductionRecord) -> None:
+        """Nothing of a summary."""
+        if not isinstance(record.result, observe.SummaryOnDevice):
+            parts = [np.asarray(value) for value in record.inputs]
+            is_sum = np.allclose(np.sum(parts, axis=0), np.asarray(record.result), rtol=1e-4, atol=1e-5)
+            self.whole.append([record.step, [zlib.crc32(part.tobytes()) for part in parts], bool(is_sum)])
 
 
 class Sizes(Recorder):

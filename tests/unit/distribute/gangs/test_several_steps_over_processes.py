@@ -37,6 +37,13 @@ def test_several_steps_give_and_tell_what_they_do_in_one_process(processes: Proc
         assert told == [expected, *[[*expected[:3], []]] * (len(devices) - 1)]
 
 
+def test_large_arrays_of_one_step_of_a_call_come_whole(processes: ProcessGroups) -> None:
+    (expected,) = processes.run(FOUND, "several.large()", (8,))
+    assert [(step, len(parts), is_sum) for step, parts, is_sum in expected] == [(0, 8, True), (4, 8, True)]
+    for devices in LAYOUTS:
+        assert processes.run(FOUND, "several.large()", devices) == [expected, *[[]] * (len(devices) - 1)]
+
+
 @pytest.mark.parametrize("devices", [(8,), *LAYOUTS], ids=str)
 def test_several_steps_are_one_program(processes: ProcessGroups, devices: tuple[int, ...]) -> None:
     assert processes.run(FOUND, "several.programs()", devices) == [[[4, 4], [4]]] * len(devices)
