@@ -13,11 +13,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from drumline.contracts.profiles import MAX_PROFILES
 from drumline.contracts.spent import PROGRAM_PHASES, Spent
 
 _COUNTER_BYTES = 8
-_VALUES, _REDUCTIONS, _STEPS, _PROGRAM, _MEDIA = range(5)
+_VALUES, _REDUCTIONS, _STEPS, _PROGRAM, _MEDIA, _TRACES = range(6)
+_COUNTERS = 6
 _MOST = 2**53 - 1
 _PLACES = {phase: place for place, phase in enumerate(PROGRAM_PHASES)}
 _COUNT = len(PROGRAM_PHASES)
@@ -28,6 +31,13 @@ _TRIES = 100
 _MOST_STEPS = 2**53 - 1
 
 
+class BegunTrace(NamedTuple):
+    """A call of `strategy.run` that is traced, and which step of the program it is likely to be."""
+
+    call: int
+    step: int
+
+
 class Tally:
     """Counters that a fork inherits. The program can write whatever it likes here: it only says what it itself lost.
 
@@ -35,7 +45,8 @@ class Tally:
     """
 
     def __init__(self) -> None:
-        shared = mmap.mmap(-1, 5 * _COUNTER_BYTES)  # anonymous, hence shared with forks
+        # Anonymous, hence shared with forks.
+        shared = mmap.mmap(-1, (_COUNTERS + 2 * MAX_PROFILES) * _COUNTER_BYTES)
         self._counts = memoryview(shared).cast("Q")
         self.times = PhaseTimes()
         """What its time goes into."""
@@ -51,6 +62,20 @@ class Tally:
     def count_media(self) -> None:
         """As `count_value`, of a histogram, image, text or table."""
         self._counts[_MEDIA] += 1
+
+    def note_trace(self, trace: BegunTrace) -> None:
+        """It is being traced from now on; beyond `MAX_PROFILES` no more are noted, nor traced."""
+        count = self._counts[_TRACES]
+        if count < MAX_PROFILES:
+            at = _COUNTERS + 2 * count
+            self._counts[at], self._counts[at + 1] = trace
+            self._counts[_TRACES] = count + 1
+
+    @property
+    def traces(self) -> list[BegunTrace]:
+        """All that have begun, read or not."""
+        ends = range(_COUNTERS, _COUNTERS + 2 * min(self._counts[_TRACES], MAX_PROFILES), 2)
+        return [BegunTrace(min(self._counts[at], _MOST), min(self._counts[at + 1], _MOST)) for at in ends]
 
     def note_dispatch(self, step: int, program: int) -> None:
         """That call of `strategy.run` runs the program that was told as the `program`-th, from 1."""

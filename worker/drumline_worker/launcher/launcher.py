@@ -111,8 +111,9 @@ class Launcher:
 
         def live() -> None:
             from drumline_worker.runner.runner import run_member  # imported by `warm_up`, once for all forks
+            from drumline_worker.runner.step_traces import send_left
 
-            run_shim(directory, listener, self._parent_fd, run_member)
+            run_shim(directory, listener, self._parent_fd, run_member, send_left)
 
         pid = self._fork(live, {listener.fileno()})
         # The shim holds it; kept here too, agents would still connect when that shim is dead.

@@ -146,7 +146,8 @@ def _prepare_run(directory: RunDirectory, order: StartOrder, channel: Channel, t
             tally=tally,
             followers=Followers(watch, check, arrivals),
         )
-        _set_up_traces(observer, claimed.profile_every, channel, telemetry)
+        if isinstance(observer, TracingObserver) and claimed.profile_every is not None:
+            _set_up_traces(observer, claimed.profile_every, channel, telemetry, _traced_devices(devices))
         observed = ObservedStrategy(strategy, observer, every=_intervals(order))
     else:
         probe = ProbeObserver([device.id for _, device in devices], order.probe_steps, stop_request)
@@ -186,20 +187,31 @@ def _open_telemetry(
         is_told=claimed.takes_throughput,
         samples=claimed.profile_every is not None,
     )
-    own = [
-        TracedDevice(device.id, device.local_hardware_id, assigned.device)
-        for assigned, device in devices
-        if device.process_index == jax.process_index() and device.local_hardware_id is not None
-    ]
-    profiles = ProfileReports(channel, own, claimed.rendezvous.rank)
+    profiles = ProfileReports(channel, _traced_devices(devices), claimed.rendezvous.rank)
     reports = ReductionReports(channel, takes_strips=claimed.takes_strips, takes_whole=claimed.takes_whole)
     return Telemetry(channel, stop_request.raise_if_forced, tally, meter=meter, profiles=profiles, reports=reports)
 
 
-def _set_up_traces(observer: RunObserver, every: int | None, channel: Channel, telemetry: Telemetry) -> None:
-    if isinstance(observer, TracingObserver) and every is not None:
-        on_traced, on_busy = telemetry.traced, telemetry.tracing_is_busy
-        observer.traces = StepTraces(every, channel, on_traced=on_traced, on_busy=on_busy)
+def _traced_devices(devices: list[tuple[AssignedDevice, jax.Device]]) -> list[TracedDevice]:
+    return [
+        TracedDevice(device.id, device.local_hardware_id, assigned.device)
+        for assigned, device in devices
+        if device.process_index == jax.process_index() and device.local_hardware_id is not None
+    ]
+
+
+def _set_up_traces(
+    observer: TracingObserver, every: int, channel: Channel, telemetry: Telemetry, devices: list[TracedDevice]
+) -> None:
+    observer.traces = StepTraces(
+        every,
+        channel,
+        on_traced=telemetry.traced,
+        on_busy=telemetry.tracing_is_busy,
+        on_begun=telemetry.tracing,
+        place=Path.cwd(),  # as long as the program has not begun, that is the scratch directory
+        devices=devices,
+    )
 
 
 def _come_together(

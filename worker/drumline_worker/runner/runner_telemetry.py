@@ -12,7 +12,7 @@ from drumline.distribute.observe import ReductionRecord, StepRecord
 from drumline.distribute.observe.non_finite import NonFinite, WatchedCall
 from drumline.local.media import Taken
 from drumline.media import SummaryValue
-from drumline_worker.host.tally import Tally
+from drumline_worker.host.tally import BegunTrace, Tally
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.reports import (
     MediaReports,
@@ -179,6 +179,12 @@ class Telemetry:
             self._meter.call(record)
             self._note_window(self._rate.call(record))
             self._wake()
+
+    def tracing(self, steps: range) -> None:
+        """The trace of these has begun: from now on it is sent, or the shim misses it."""
+        with self._changed:
+            step = self._steps.expect(steps.start, self._total_steps)
+            self._tally.note_trace(BegunTrace(steps.start, step))
 
     def traced(self, traced: TracedSteps) -> None:
         """Steps were traced; they are read on the thread that sends."""

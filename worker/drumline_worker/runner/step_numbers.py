@@ -153,10 +153,14 @@ class StepNumbers(Generic[Record]):
         steps, calls = self._rhythm
         return calls / steps
 
+    def expect(self, call: int, total: int | None) -> int:
+        """The step that a call is likely to be of, which may be still to come."""
+        step = self._likely(call)
+        return step if total is None else min(step, max(0, total - 1))
+
     def _expected(self, total: int | None) -> Numbered[Record]:
         held = self._held.popleft()
-        step = self._likely(held.call)
-        return Numbered(step if total is None else min(step, max(0, total - 1)), held.call, held.record)
+        return Numbered(self.expect(held.call, total), held.call, held.record)
 
     def _interpolate(self, call: int, step: int) -> int:
         """The step of a call after the last name, now that `step` is named."""

@@ -1,7 +1,11 @@
-"""Traces calls of `strategy.run` by jax.profiler, reads what it wrote, and sends it as events of the run."""
+"""Traces calls of `strategy.run` by jax.profiler, reads what it wrote, and sends it as events of the run.
+
+A trace that is complete has a mark beside it, so that one whose program is dead by then can still be read.
+"""
 
 import io
 import shutil
+import socket
 import sys
 import tempfile
 import threading
@@ -11,13 +15,18 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import jax
+from pydantic import Field, ValidationError
 
+from drumline.contracts.base import Contract
 from drumline.contracts.profiles import MAX_PROFILE_BYTES, MAX_PROFILES, MAX_PROFILES_BYTES, MAX_TRACE_S
+from drumline_worker.host.rundir import RunDirectory, StartOrder
+from drumline_worker.host.tally import BegunTrace, Tally
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.trace_reading import TracedDevice, TraceTooLargeError, read_trace
 
@@ -25,6 +34,20 @@ MAX_READ_BYTES = 64 * 1024 * 1024
 """Of what jax.profiler wrote of one call; what is larger is not opened."""
 _FAILURES = (RuntimeError, ValueError, OSError)
 """What jax.profiler raises: a trace is on already or not at all, a disk is full, it wrote what it can't read."""
+
+
+_PREFIX, _MARK = "drumline-trace-", ".json"
+_MAX_MARK_BYTES = 1024 * 1024
+_Number = Annotated[int, Field(ge=0, lt=2**53)]
+
+
+class _Complete(Contract):
+    """The mark of a trace, beside its directory: what whoever reads it has to know."""
+
+    call: _Number
+    steps: Annotated[int, Field(ge=1, lt=2**53)]
+    is_cut: bool
+    devices: tuple[TracedDevice, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +58,23 @@ class TracedSteps:
     directory: Path
     is_cut: bool
 
+    @property
+    def mark(self) -> Path:
+        """The file that is there once all of the trace is."""
+        return self.directory.with_name(self.directory.name + _MARK)
+
+    def remove(self) -> None:
+        """Nobody reads it any more."""
+        with suppress(OSError):
+            self.mark.unlink(missing_ok=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
+
 
 class StepTraces:
     """Which calls are traced: the last of each `every`, so that no sampled reductions fall in it, and never the first.
 
-    `on_traced` hears of each on the program's thread, `on_busy` that a trace was on that is not ours.
+    On the program's thread `on_begun` hears of each that has begun, `on_traced` that it is over, and `on_busy` that a
+    trace was on that is not ours. They are kept in `place` until they are sent; `devices`: those of this process.
     """
 
     def __init__(
@@ -49,12 +84,18 @@ class StepTraces:
         *,
         on_traced: Callable[[TracedSteps], None],
         on_busy: Callable[[], None],
+        on_begun: Callable[[range], None] = lambda _: None,
+        place: Path | None = None,
+        devices: Sequence[TracedDevice] = (),
     ) -> None:
         prepare_reading()  # while the program has not begun: filters of warnings belong to all threads
         self._every = every
         self._channel = channel
         self._on_traced = on_traced
         self._on_busy = on_busy
+        self._on_begun = on_begun
+        self._place = place
+        self._devices = tuple(devices)
         self._began = False
         self._taken = 0
         self._told: set[str] = set()
@@ -76,7 +117,7 @@ class StepTraces:
     @contextmanager
     def trace(self, steps: range) -> Iterator[None]:
         """Is around the call. Whatever becomes of the trace, the program continues."""
-        directory = Path(tempfile.mkdtemp(prefix="drumline-trace-"))
+        directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._place))
         try:
             jax.profiler.start_trace(str(directory), profiler_options=_options())
         except _FAILURES as error:
@@ -85,7 +126,8 @@ class StepTraces:
             yield
             return
         self._taken += 1
-        stop = _Stop()
+        self._on_begun(steps)
+        stop = _Stop(partial(self._mark, steps, directory))
         timer = threading.Timer(MAX_TRACE_S, stop, (True,))
         timer.daemon = True
         timer.start()
@@ -95,6 +137,11 @@ class StepTraces:
             timer.cancel()
             stop(False)
             self._on_traced(TracedSteps(steps, directory, stop.was_early))
+
+    def _mark(self, steps: range, directory: Path, is_cut: bool) -> None:
+        complete = _Complete(call=steps.start, steps=len(steps), is_cut=is_cut, devices=self._devices)
+        with suppress(OSError):  # the disk is full: read it is all the same, unless the program dies
+            TracedSteps(steps, directory, is_cut).mark.write_text(complete.model_dump_json())
 
     def _skip(self, error: Exception) -> None:
         self._on_busy()
@@ -108,9 +155,10 @@ class StepTraces:
 
 
 class _Stop:
-    """Ends a trace once: the call is over, or takes too long."""
+    """Ends a trace once: the call is over, or takes too long. `on_complete` is told which."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_complete: Callable[[bool], None]) -> None:
+        self._on_complete = on_complete
         self._lock = threading.Lock()
         self._is_over = False
         self.was_early = False
@@ -122,6 +170,7 @@ class _Stop:
             self._is_over, self.was_early = True, early
             with suppress(*_FAILURES):  # the files are missing then, which whoever reads them tells
                 jax.profiler.stop_trace()
+                self._on_complete(early)
 
 
 _ONE_EVENT = bytes.fromhex("0a06 1a04 2202 0801")
@@ -164,10 +213,10 @@ class ProfileReports:
         try:
             fields = self._read(traced)
             file = self._pack(traced, step)
-        finally:
-            shutil.rmtree(traced.directory, ignore_errors=True)
-        which = {"step": step, "call": traced.steps.start, "steps": len(traced.steps)}
-        self._channel.send("profile", **which, **fields, **file)
+            which = {"step": step, "call": traced.steps.start, "steps": len(traced.steps)}
+            self._channel.send("profile", **which, **fields, **file)
+        finally:  # only now: of a program that is killed before, it is still there to be read
+            traced.remove()
         return _sampled(fields, step, len(traced.steps))
 
     def _read(self, traced: TracedSteps) -> dict[str, Any]:
@@ -201,6 +250,30 @@ class ProfileReports:
             return {"file_left_out": "full", "file_bytes": len(content)}
         self._bytes += len(content)
         return {"file": b64encode(content).decode(), "file_bytes": len(content)}
+
+
+def send_left(
+    left: Sequence[BegunTrace], directory: RunDirectory, order: StartOrder, link: socket.socket, stacks: int, _: Tally
+) -> int:
+    """Sends those of the traces of a dead program that are complete on its disk; the life of a process of its own.
+
+    That disk is the program's: what it wrote there costs this process at most, and its shim a few seconds.
+    """
+    prepare_reading()
+    channel, rank = Channel(link, stacks), order.claimed.rendezvous.rank
+    complete = {one.call: (one, path) for one, path in _find_complete(directory.scratch)}
+    for call, step in left:
+        if call in complete:
+            one, path = complete[call]
+            traced = TracedSteps(range(call, call + one.steps), path, one.is_cut)
+            ProfileReports(channel, one.devices, rank).send(traced, step)
+    return 0
+
+
+def _find_complete(place: Path) -> Iterator[tuple[_Complete, Path]]:
+    for mark in islice(place.glob(f"{_PREFIX}*{_MARK}"), MAX_PROFILES):
+        with suppress(OSError, ValidationError), mark.open("rb") as file:
+            yield _Complete.model_validate_json(file.read(_MAX_MARK_BYTES)), mark.with_suffix("")
 
 
 def _sampled(fields: Mapping[str, Any], step: int, steps: int) -> dict[str, Any]:

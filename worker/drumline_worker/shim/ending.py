@@ -4,18 +4,23 @@ What the kernel says counts first, what the program said second.
 """
 
 import os
+import select
 import signal
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from drumline.contracts.reasons import REASONS, EndReason
 from drumline.wording import plural
 from drumline_worker.host.messages import Failure, StopCause
-from drumline_worker.host.rundir import Ending
+from drumline_worker.host.rundir import Ending, RunDirectory, StartOrder
 from drumline_worker.host.system import end_all_children, now
-from drumline_worker.host.tally import Tally
+from drumline_worker.host.tally import BegunTrace, Tally
 from drumline_worker.shim.intake import Inbox, Intake, OutputBuffer, Pump
 from drumline_worker.shim.journal import Journal, SpoolFullError
+from drumline_worker.shim.runner_process import SendLeft, start_runner
 from drumline_worker.shim.stopping import Action, Stopper
 
 _FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
@@ -155,7 +160,13 @@ def _lines(path: Path) -> list[str]:
 _PROOF_S = 10.0
 """A process that survives SIGKILL for so long hangs in the kernel; its devices are not given out."""
 
+_READ_S = 10.0
+"""A trace as large as is read at all takes a second or two."""
+_READ_BYTES = 262_144
+
 _NEVER_SENT = "the program ended before it had handed over all that it logged"
+_NEVER_READ = "the program ended before its trace was read"
+_MOST_NAMED = 5
 _MAX_LOST = 2**53 - 1
 """What a gap can say. The program may have written anything into its counters."""
 
@@ -171,10 +182,43 @@ def too_late(stopper: Stopper, at: float) -> Ending | None:
     return Ending(reason=EndReason.NOT_STARTED, message=message, last_seq=0, ended_at=now(), devices_released=True)
 
 
-class Finish:
-    """Made before the runner starts, since it compares the kernel's counters."""
+def read_traces(
+    directory: RunDirectory, order: StartOrder, send_left: SendLeft, inbox: Inbox, left: list[BegunTrace]
+) -> None:
+    """Has a process of its own read them, for a few seconds; then nothing of it is left.
 
-    def __init__(self, stopper: Stopper, inbox: Inbox, journal: Journal, *, in_gang: bool) -> None:
+    Their files are the program's, so that whoever reads them may come to grief.
+    """
+    inbox.hear_another()
+    reader = start_runner(directory, order, partial(send_left, left))
+    until = time.monotonic() + _READ_S
+    while (left_s := until - time.monotonic()) > 0 and select.select([reader.socket], [], [], left_s)[0]:
+        try:
+            raw = reader.socket.recv(_READ_BYTES)
+        except OSError:
+            break
+        if not raw or not inbox.feed(raw):
+            break
+    end_all_children(_PROOF_S, lambda _pid, _status: None)
+    reader.close()
+
+
+class Finish:
+    """Made before the runner starts, since it compares the kernel's counters.
+
+    `read_traces` has those that are complete on the program's disk sent to the inbox.
+    """
+
+    def __init__(
+        self,
+        stopper: Stopper,
+        inbox: Inbox,
+        journal: Journal,
+        *,
+        in_gang: bool,
+        read_traces: Callable[[list[BegunTrace]], None],
+    ) -> None:
+        self._read_traces = read_traces
         self._in_gang = in_gang
         self._stopper = stopper
         self._inbox = inbox
@@ -192,7 +236,22 @@ class Finish:
         self._report_loss("metrics", logged.values - self._inbox.values, "value", output)
         self._report_loss("media", logged.media - self._inbox.media, "media value", output)
         self._report_loss("reduction", logged.reductions - self._inbox.reductions, "reduction", output)
+        self._end_traces(logged, output)
         return released
+
+    def _end_traces(self, logged: Tally, output: OutputBuffer) -> None:
+        """Those that are complete on the disk are read; the others are a gap that names their steps."""
+        if left := self._traces_left(logged):
+            self._read_traces(left)
+        if lost := self._traces_left(logged):
+            steps = ", ".join(f"step {one.step} (call {one.call} of strategy.run)" for one in lost[:_MOST_NAMED])
+            more = f" and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
+            detail = f"{steps}{more}: {_NEVER_READ}"
+            self._journal.gap("profile", len(lost), detail=detail)
+            output.note(f"[drumline: {plural(len(lost), 'traced step')} lost here: {detail}]")
+
+    def _traces_left(self, logged: Tally) -> list[BegunTrace]:
+        return [one for one in logged.traces if one.call not in self._inbox.traced]
 
     def _report_loss(self, what: str, lost: int, noun: str, output: OutputBuffer) -> None:
         if lost > 0:

@@ -25,6 +25,7 @@ from drumline.contracts.events import (
     GapEvent,
     MediaEvent,
     MetricsEvent,
+    ProfileEvent,
     ProgressEvent,
     ReductionEvent,
     ResultEvent,
@@ -206,6 +207,8 @@ class Inbox:
         self._decoder = Decoder(MAX_MESSAGE_BYTES)
         self.values = self.reductions = self.media = 0
         """How many came, those included of which it was said that they are lost."""
+        self.traced: set[int] = set()
+        """The calls of `strategy.run` whose trace came."""
         self.has_result = False
         self.failure: Failure | None = None
         self.progress: ProgressEvent | None = None
@@ -221,6 +224,10 @@ class Inbox:
             self._refuse(str(error))
             return False
         return True
+
+    def hear_another(self) -> None:
+        """Another process sends from now on; what the one before had begun to send is dropped."""
+        self._decoder = Decoder(MAX_MESSAGE_BYTES)
 
     def checkpoints_until(self, seq: int) -> int:
         """How many of the program's checkpoints are among the events up to `seq`."""
@@ -287,6 +294,8 @@ class Inbox:
             self.reductions += 1
         elif isinstance(event, MediaEvent):
             self.media += 1
+        elif isinstance(event, ProfileEvent):
+            self.traced.add(event.call)
         elif isinstance(event, GapEvent) and event.what == "media":
             self.media += event.count
         elif isinstance(event, GapEvent) and event.what == "metrics":

@@ -13,7 +13,7 @@ import sys
 import traceback
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,10 +21,12 @@ from drumline.contracts.stacks import MAX_STACKS, STACKS_ENDING, STACKS_HEADING
 from drumline_worker.host.messages import STACK_SIGNAL
 from drumline_worker.host.rundir import RunDirectory, StartOrder
 from drumline_worker.host.system import close_all_fds_but, die_with_parent, kill_quietly, set_name
-from drumline_worker.host.tally import Tally
+from drumline_worker.host.tally import BegunTrace, Tally
 
 RunMember = Callable[[RunDirectory, StartOrder, socket.socket, int, Tally], int]
 """Runs the program; gets directory, start order, socket to the shim, descriptor for stacks, tally. Its exit code."""
+SendLeft = Callable[[Sequence[BegunTrace], RunDirectory, StartOrder, socket.socket, int, Tally], int]
+"""Sends what is complete of the traces that a dead program left; else as `RunMember`."""
 _SOCKET_BUFFER = 1024 * 1024
 _OOM_SCORE = "500"
 """When memory runs out, the program goes before anything of ours."""
@@ -108,6 +110,12 @@ class Runner:
     stacks: Stacks
     tally: Tally = field(default_factory=Tally)
     """What its program has logged, sent or not."""
+
+    def close(self) -> None:
+        """Lets go of its ends."""
+        self.socket.close()
+        for pipe in (self.stdout, self.stderr, self.stacks.pipe):
+            os.close(pipe)
 
 
 def start_runner(directory: RunDirectory, order: StartOrder, run_member: RunMember) -> Runner:

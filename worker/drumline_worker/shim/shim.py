@@ -10,6 +10,7 @@ import socket
 import struct
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from types import FrameType
 
 from pydantic import ValidationError
@@ -43,10 +44,10 @@ from drumline_worker.host.system import (
     set_name,
     start_ticks,
 )
-from drumline_worker.shim.ending import Finish, too_late
+from drumline_worker.shim.ending import Finish, read_traces, too_late
 from drumline_worker.shim.intake import Inbox, Intake, OutputBuffer, Pump
 from drumline_worker.shim.journal import LOOK_S, Journal, SpoolFullError, Timesheet
-from drumline_worker.shim.runner_process import RunMember, Runner, StacksLook, start_runner
+from drumline_worker.shim.runner_process import RunMember, Runner, SendLeft, StacksLook, start_runner
 from drumline_worker.shim.stopping import Action, HangWatch, Stopper
 from drumline_worker.shim.usage import UsageMeter
 
@@ -123,24 +124,36 @@ def _frames(message: Contract) -> bytes:
     return encode_payload(message.model_dump_json().encode())
 
 
-def run_shim(directory: RunDirectory, listener: socket.socket, parent_fd: int | None, run_member: RunMember) -> None:
+def run_shim(
+    directory: RunDirectory,
+    listener: socket.socket,
+    parent_fd: int | None,
+    run_member: RunMember,
+    send_left: SendLeft,
+) -> None:
     """The life of a member, in a fresh process. Returns when nothing of it is left and `end.json` says how it ended.
 
-    `run_member` is what the runner does: the launcher has it imported, and the shim itself needs nothing of JAX.
+    `run_member` is what the runner does, and `send_left` who reads its traces when it is dead: the launcher has them
+    imported, and the shim itself needs nothing of JAX.
     """
     os.setsid()
     become_subreaper()
     set_name("drumline-shim")
     pid = os.getpid()
     if directory.begin(ShimIdentity(pid=pid, start_ticks=start_ticks(pid) or 0, started_at=now())):
-        Shim(directory, listener, parent_fd, run_member).run()
+        Shim(directory, listener, parent_fd, run_member, send_left).run()
 
 
 class Shim:
     """Holds the runner, the spool and the deadline of one member."""
 
     def __init__(
-        self, directory: RunDirectory, listener: socket.socket, parent_fd: int | None, run_member: RunMember
+        self,
+        directory: RunDirectory,
+        listener: socket.socket,
+        parent_fd: int | None,
+        run_member: RunMember,
+        send_left: SendLeft,
     ) -> None:
         self._directory = directory
         self._order = directory.order()
@@ -153,6 +166,7 @@ class Shim:
         self._stopper = Stopper(self._order.lease, self._order.alive_at)
         self._hangs = HangWatch(directory, self._order, self._stopper, self._output, self._journal)
         self._inbox = Inbox(self._journal, self._output, self._order.claimed.fence, self._hangs.hear)
+        self._read_traces = partial(read_traces, directory, self._order, send_left, self._inbox)
         self._pump = Pump(self._journal, self._output)
         self._agents: list[AgentLink] = []
         self._selector = selectors.DefaultSelector()
@@ -173,7 +187,7 @@ class Shim:
 
     def _supervise(self) -> Ending:
         in_gang = self._order.claimed.rendezvous.size > 1
-        finish = Finish(self._stopper, self._inbox, self._journal, in_gang=in_gang)
+        finish = Finish(self._stopper, self._inbox, self._journal, in_gang=in_gang, read_traces=self._read_traces)
         # Before anything is written: on a full disk the end still needs room.
         self._spool.keep_reserve()
         self._journal.record("state", phase="starting")
