@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from sqlalchemy import func, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from drumline.contracts import api
 from drumline.contracts.base import from_micros, to_micros
@@ -31,6 +31,7 @@ from drumline_server.storage.models import Attempt, Gap, LogChunk, Member
 from drumline_server.storage.models.base import insert_or_ignore
 from drumline_server.storage.runs import require_run
 
+_MOST_LOOKED_AT, _MOST_LOST = 2_000, 100
 _CHUNK_BYTES = 65_536
 _CHUNK_US = 1_000_000
 """What shares a chunk shares its time: after an outage much comes at once that was printed over minutes."""
@@ -319,6 +320,15 @@ def list_gaps(
         query = query.where(Gap.id > after)
     rows = session.scalars(query.order_by(Gap.id).limit(limit + 1)).all()
     return page_of(rows, limit, item=_view_gap, key=lambda row: (row.id,))
+
+
+def list_lost(session: Session, run_id: str, attempt: str | None, what: str) -> tuple[api.Gap, ...]:
+    """What is lost of one kind, the newest first, among the newest gaps of the run: no index is by kind."""
+    of_run = select(Gap).where(Gap.run_id == run_id).order_by(Gap.id.desc()).limit(_MOST_LOOKED_AT)
+    newest = aliased(Gap, of_run.subquery())
+    query = select(newest).where(newest.what == what, *([] if attempt is None else [newest.attempt_id == attempt]))
+    rows = session.scalars(query.order_by(newest.id.desc()).limit(_MOST_LOST)).all()
+    return tuple(map(_view_gap, rows))
 
 
 def has_lost_output(session: Session, member_id: str) -> bool:

@@ -30,6 +30,7 @@ from drumline_server.storage.history import Loss, record_gap
 from drumline_server.storage.models import ArrivalRecord, Attempt, Member, PlacementRecord, Profile, Run
 from drumline_server.storage.models.base import insert_or_ignore
 from drumline_server.storage.runs import hosts_by_id, members_of, require_run, the_attempt
+from drumline_server.telemetry.logs import list_lost
 
 KEPT = 32
 """Newest steps of each member that are kept, and compared."""
@@ -327,7 +328,7 @@ def _profile_columns(event: ProfileEvent) -> Stored:
 
 def list_profiles(
     session: Session, project_id: str, run_id: str, attempt: str | None, *, cursor: str | None, limit: int
-) -> api.Page[api.Profile]:
+) -> api.Profiles:
     """All of the run, or of one attempt, the newest step first; what was rolled back too. Raises NotFoundError."""
     run = require_run(session, project_id, run_id)
     query = select(Profile).where(Profile.run_id == run.id)
@@ -337,9 +338,11 @@ def list_profiles(
     if cursor is not None:
         query = query.where(tuple_(Profile.step, Profile.id) < tuple_(*decode_cursor(cursor, int, str)))
     rows = session.scalars(query.order_by(Profile.step.desc(), Profile.id.desc()).limit(limit + 1)).all()
-    return page_of(
+    page = page_of(
         rows, limit, item=lambda row: api.Profile.model_validate(_view_profile(row)), key=lambda row: (row.step, row.id)
     )
+    lost = list_lost(session, run.id, attempt, "profile") if cursor is None else ()
+    return api.Profiles(items=page.items, next=page.next, lost=lost)
 
 
 def get_lanes(session: Session, project_id: str, run_id: str, profile_id: str) -> api.ProfileLanes:

@@ -1252,7 +1252,7 @@ export interface paths {
         };
         /**
          * List Profiles
-         * @description Calls of `strategy.run` that were traced (`record.profile_every`), the newest step first.
+         * @description Calls of `strategy.run` that were traced (`record.profile_every`), the newest step first; those lost beside.
          */
         get: operations["list_profiles"];
         put?: never;
@@ -5311,13 +5311,6 @@ export interface components {
             /** Next */
             next?: string | null;
         };
-        /** Page[Profile] */
-        Page_Profile_: {
-            /** Items */
-            items: components["schemas"]["Profile"][];
-            /** Next */
-            next?: string | null;
-        };
         /** Page[ReductionSummary] */
         Page_ReductionSummary_: {
             /** Items */
@@ -6093,6 +6086,23 @@ export interface components {
             times: components["schemas"]["DeviceTime"][];
             /** Unmeasured */
             unmeasured?: ("platform" | "long" | "unreadable") | null;
+        };
+        /**
+         * Profiles
+         * @description A page of traced calls. The first one has `lost`: traces that began and are not among them, the newest first.
+         *
+         *     The `detail` of each says at which step it began. Of the newest 2000 gaps of the run at most 100.
+         */
+        Profiles: {
+            /** Items */
+            items: components["schemas"]["Profile"][];
+            /**
+             * Lost
+             * @default []
+             */
+            lost: components["schemas"]["Gap"][];
+            /** Next */
+            next?: string | null;
         };
         /**
          * ProgramCollective
@@ -8257,7 +8267,6 @@ export type PageMediaEntry = components['schemas']['Page_MediaEntry_'];
 export type PageMediaSeries = components['schemas']['Page_MediaSeries_'];
 export type PageMemberUsage = components['schemas']['Page_MemberUsage_'];
 export type PageMetricName = components['schemas']['Page_MetricName_'];
-export type PageProfile = components['schemas']['Page_Profile_'];
 export type PageReductionSummary = components['schemas']['Page_ReductionSummary_'];
 export type PageRunEvent = components['schemas']['Page_RunEvent_'];
 export type PageRunSummary = components['schemas']['Page_RunSummary_'];
@@ -8299,6 +8308,7 @@ export type ProblemCode = components['schemas']['ProblemCode'];
 export type Profile = components['schemas']['Profile'];
 export type ProfileEvent = components['schemas']['ProfileEvent'];
 export type ProfileLanes = components['schemas']['ProfileLanes'];
+export type Profiles = components['schemas']['Profiles'];
 export type ProgramCollective = components['schemas']['ProgramCollective'];
 export type ProgramEntrypoint = components['schemas']['ProgramEntrypoint'];
 export type ProgramParameter = components['schemas']['ProgramParameter'];
@@ -10705,7 +10715,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Page_Profile_"];
+                    "application/json": components["schemas"]["Profiles"];
                 };
             };
             /** @description An error, told in words and with a code. */

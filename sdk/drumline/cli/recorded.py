@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from drumline.cli.options import connect, find_run, json_option, json_text, server_options
-from drumline.wording import plain, table
+from drumline.wording import plain, plural, table
 
 if TYPE_CHECKING:
     from drumline import Run
@@ -139,7 +139,8 @@ def profiles(run_id: str, step: int | None, save: Path | None, as_json: bool, ur
     """
     with connect(url) as client:
         run = find_run(client, run_id)
-        found = [one for one in run.profiles() if step is None or one.step == step]
+        traced = run.profiles()
+        found = [one for one in traced if step is None or one.step == step]
         if as_json:
             click.echo(json_text([one.details for one in found]))
         elif found:
@@ -147,6 +148,8 @@ def profiles(run_id: str, step: int | None, save: Path | None, as_json: bool, ur
         else:
             which = "no step was traced" if step is None else f"step {step} was not traced"
             click.echo(f"{which}; --record profile_every=N of submit traces the last of every N calls", err=True)
+        for gap in traced.lost:
+            click.echo(f"{plural(gap.count or 1, 'traced step')} lost: {plain(gap.detail)}", err=True)
         if save is not None and found:
             _save_profile(found, save)
 

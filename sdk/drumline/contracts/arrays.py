@@ -36,7 +36,7 @@ WHY_NOT_WHOLE: dict[NotWhole, str] = {
     "array_bytes": "an array has more than 64 KiB",
     "all_bytes": "all arrays together have more than 576 KiB",
     "type": "elements of this type are not kept bit for bit",
-    "several_steps": "run_steps summarizes large arrays on their devices",
+    "several_steps": "a call of run_steps keeps them of one step, and this is another",
     "between": "outside of steps they are kept only as often as large arrays of steps are recorded",
     "run_bytes": "the attempt has kept 64 MiB of them",
 }

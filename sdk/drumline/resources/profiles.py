@@ -1,10 +1,11 @@
 """Traced calls of a run's `strategy.run`: what each device did, and the files that jax.profiler wrote."""
 
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from drumline._transport import Params, Transport, iterate_pages
+from drumline._transport import Params, Transport
 from drumline.contracts import api
 from drumline.errors import RunError
 
@@ -65,10 +66,41 @@ class StepProfile:
         return f"<profile of step {self.step}, rank {self.rank}>"
 
 
-def iterate_profiles(transport: Transport, path: str, attempt: str | None) -> Iterator[StepProfile]:
-    """Traced steps of a run, the newest first."""
-    for details in iterate_pages(transport, path, api.Profile, {"attempt": attempt}):
-        yield StepProfile(transport, path, details)
+class StepProfiles(Iterator[StepProfile]):
+    """Traced steps of a run, the newest first: each `next` gives one."""
+
+    def __init__(self, transport: Transport, path: str, attempt: str | None) -> None:
+        self._transport = transport
+        self._path = path
+        self._attempt = attempt
+        self._rest = self._iterate()
+
+    def __next__(self) -> StepProfile:
+        return next(self._rest)
+
+    @property
+    def lost(self) -> tuple[api.Gap, ...]:
+        """Traces that began and are not kept, newest first, such as of a program that was killed within the step.
+
+        `detail` of each says at which step it began, and why it is lost.
+        """
+        return self._first.lost
+
+    @cached_property
+    def _first(self) -> api.Profiles:
+        return self._get(None)
+
+    def _get(self, cursor: str | None) -> api.Profiles:
+        return self._transport.get(self._path, api.Profiles, {"attempt": self._attempt, "cursor": cursor})
+
+    def _iterate(self) -> Iterator[StepProfile]:
+        page = self._first
+        while True:
+            for details in page.items:
+                yield StepProfile(self._transport, self._path, details)
+            if page.next is None:
+                return
+            page = self._get(page.next)
 
 
 Joined = TypeVar("Joined", api.Arrivals, api.ReplicaTimes)

@@ -21,7 +21,7 @@ from drumline.resources import notebook
 from drumline.resources.artifacts import RunArtifact, iterate_artifacts
 from drumline.resources.frames import read_points, save_points
 from drumline.resources.media import Media
-from drumline.resources.profiles import StepProfile, iterate_profiles, join_pages
+from drumline.resources.profiles import StepProfiles, join_pages
 from drumline.resources.reductions import Reductions
 from drumline.resources.run_events import CutCallback, stream_events
 from drumline.resources.run_logs import (
@@ -296,9 +296,9 @@ class Run:
         """
         return Media(self._transport, self.id, f"{self._path}/media", attempt)
 
-    def profiles(self, *, attempt: str | None = None) -> Iterator[StepProfile]:
+    def profiles(self, *, attempt: str | None = None) -> StepProfiles:
         """Its traced steps, newest first: `next(run.profiles()).lanes()`. `record.profile_every` says which are."""
-        return iterate_profiles(self._transport, f"{self._path}/profiles", attempt)
+        return StepProfiles(self._transport, f"{self._path}/profiles", attempt)
 
     def artifacts(self, *, attempt: str | None = None) -> Iterator[RunArtifact]:
         """Files that it keeps, newest first: `next(run.artifacts()).save("model.bin")`."""

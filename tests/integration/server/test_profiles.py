@@ -11,6 +11,7 @@ from drumline import Client
 from drumline.contracts import api
 from drumline.contracts.profiles import MAX_PROFILES
 from drumline.errors import RunError
+from drumline_server.base.callers import encode_cursor
 from drumline_server.telemetry import step_times
 from drumline_server.telemetry.comparison import read_replica_times
 from drumline_server.telemetry.logs import list_gaps
@@ -114,7 +115,7 @@ def test_replicas_of_several_processes_are_compared_in_steps_that_all_have_trace
     assert replicas(core, silent).unmeasured == "not_told"
 
 
-def listed(core: Core, run: str, **page: Any) -> api.Page[api.Profile]:
+def listed(core: Core, run: str, **page: Any) -> api.Profiles:
     wanted: dict[str, Any] = {"cursor": None, "limit": 100, **page}
     return core.read(lambda session: step_times.list_profiles(session, core.project_id, run, None, **wanted))
 
@@ -154,6 +155,29 @@ def test_a_traced_step_is_read_back_with_its_lanes_and_its_file(
     assert "tensorboard --logdir DIR" in cli.err
     assert cli("profiles", member.claimed.run, "--step", "5") == 0
     assert "step 5 was not traced; --record profile_every=N" in cli.err
+
+
+def test_traces_that_are_lost_are_told_where_the_others_are_listed(
+    server: EdgeServer, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    core = server.core
+    member = running(core, job={"record": {"profile_every": 5}})
+    why = "step 9 (call 9 of strategy.run): the program ended before its trace was read"
+    member.send(traced(member, 4), member.event("gap", what="metrics", count=7))
+    member.send(member.event("gap", what="profile", count=1, detail=why))
+    run = member.claimed.run
+    assert [(gap.what, gap.count, gap.detail) for gap in listed(core, run).lost] == [("profile", 1, why)]
+    assert listed(core, run, cursor=encode_cursor(4, "prf_9")).lost == ()
+    with Client(server.url, server.admin_token) as client:
+        traces = client.get(run).profiles()
+        assert [gap.detail for gap in traces.lost] == [why]
+        assert [one.step for one in traces] == [4]
+        assert client.get(run).profiles(attempt=member.claimed.attempt).lost == traces.lost
+    monkeypatch.setenv("DRUMLINE_URL", server.url)
+    monkeypatch.setenv("DRUMLINE_TOKEN", server.admin_token)
+    cli = Cli(capfd)
+    assert cli("profiles", run) == 0
+    assert f"1 traced step lost: {why}" in cli.err
 
 
 def test_more_traces_than_a_process_may_have_are_a_gap_and_all_others_are_listed_page_by_page(core: Core) -> None:

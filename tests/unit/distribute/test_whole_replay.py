@@ -100,6 +100,18 @@ def test_large_all_reduces_of_steps_are_replayed_bit_for_bit_on_cpus(executor: L
     assert [(replay(one).outcome, one.inputs[0].values) for one in found] == [("bit for bit", None)]
 
 
+def test_of_a_call_of_several_steps_one_that_is_due_is_replayed_and_the_others_say_why_not() -> None:
+    strategy = dist.MirroredStrategy(jax.devices()[:REPLICAS])
+    rows = dist.Dataset.from_tensor_slices(np.tile(np.stack(made()), (3, 1))).batch(REPLICAS)
+    with recording(strategy) as found:
+        strategy.run_steps(lambda part: dist.all_reduce("sum", part[0]), iter(strategy.distribute_dataset(rows)), 3)
+    told = [str(replay(one)) for one in found]
+    why = "not replayed: inputs not kept whole because a call of run_steps keeps them of one step, and this is another"
+    assert [one.startswith("replayed: bit for bit") for one in told] == [True, False, False]
+    assert told[1:] == [why] * 2
+    assert why in explain(found[1])
+
+
 def test_of_a_ragged_batch_usual_mistakes_are_known_from_every_element() -> None:
     strategy = dist.MirroredStrategy(jax.devices()[:2])
     parts = [np.linspace(0, 1, 3000, dtype=np.float32), np.linspace(5, 6, 1500, dtype=np.float32)]

@@ -341,8 +341,8 @@ async def list_profiles(
     attempt: AttemptId | None = None,
     cursor: CursorText = None,
     limit: Limit = DEFAULT_PAGE,
-) -> api.Page[api.Profile]:
-    """Calls of `strategy.run` that were traced (`record.profile_every`), the newest step first."""
+) -> api.Profiles:
+    """Calls of `strategy.run` that were traced (`record.profile_every`), the newest step first; those lost beside."""
     return await app.database.read(
         lambda session: step_times.list_profiles(
             session, principal.project_id, run_id, attempt, cursor=cursor, limit=limit

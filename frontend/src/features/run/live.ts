@@ -36,7 +36,10 @@ const CONSEQUENCES: Record<
   non_finite: { keys: (id) => [keys.run(id)], pauseMs: 100 },
   checkpoint: { keys: (id) => [runKeys.checkpoints(id)], pauseMs: 300 },
   restored: { keys: (id) => [runKeys.checkpoints(id), runKeys.attempts(id)], pauseMs: 100 },
-  gap: { keys: (id) => [runKeys.gaps(id), runKeys.metrics(id)], pauseMs: 500 },
+  gap: {
+    keys: (id) => [runKeys.gaps(id), runKeys.metrics(id), [...runKeys.profiles(id), "list"]],
+    pauseMs: 500,
+  },
   result: { keys: (id) => [keys.run(id)], pauseMs: 100 },
   cancel: { keys: (id) => [keys.run(id)], pauseMs: 100 },
 };

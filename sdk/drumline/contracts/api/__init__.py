@@ -31,7 +31,7 @@ from drumline.contracts.api.ledger import Ledger, LedgerLine, LedgerPlace, Ledge
 from drumline.contracts.api.media import HistogramSteps, MediaEntry, MediaSeries, MediaValue
 from drumline.contracts.api.pages import MAX_PAGE, Page
 from drumline.contracts.api.plans import Plan, PlanComparison, PlanDifference, Probe
-from drumline.contracts.api.profiles import Profile, ProfileLanes, ReplicaTime, ReplicaTimes, SlowReplica
+from drumline.contracts.api.profiles import Profile, ProfileLanes, Profiles, ReplicaTime, ReplicaTimes, SlowReplica
 from drumline.contracts.api.programs import (
     Bundle,
     BundleSource,
@@ -235,6 +235,7 @@ __all__ = [
     "Probe",
     "Profile",
     "ProfileLanes",
+    "Profiles",
     "ProgramEntrypoint",
     "ProgramParameter",
     "Progress",

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from drumline.contracts.api.pages import Page
+from drumline.contracts.api.telemetry import Gap
 from drumline.contracts.base import AttemptId, DeviceId, ProfileId, Reply, RunId, Timestamp
 from drumline.contracts.profiles import DeviceLane, DeviceTime, FileLeftOut, Operation, Unmeasured
 
@@ -37,6 +39,15 @@ class Profile(Reply):
     file_bytes: int
     """Of the zip that can be downloaded, also where it is left out."""
     file_left_out: FileLeftOut | None = None
+
+
+class Profiles(Page[Profile]):
+    """A page of traced calls. The first one has `lost`: traces that began and are not among them, the newest first.
+
+    The `detail` of each says at which step it began. Of the newest 2000 gaps of the run at most 100.
+    """
+
+    lost: tuple[Gap, ...] = ()
 
 
 class ProfileLanes(Profile):

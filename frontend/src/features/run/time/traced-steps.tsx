@@ -12,6 +12,7 @@ import { GapNote } from "../gap-note";
 import { placementQuery } from "../queries";
 import { unmeasuredText } from "../throughput";
 import { Lane, Ticks } from "./lane";
+import { LostTraces } from "./lost-traces";
 import type { Range } from "./model";
 import {
   blocksOf,
@@ -57,6 +58,7 @@ export function TracedSteps({ runId, ended }: { runId: string; ended: boolean })
       </Section>
     );
   const isGang = new Set(all.map(({ rank }) => rank)).size > 1;
+  const lost = pages.data.pages[0]?.lost ?? [];
   const choose = (id: string) =>
     void navigate({ search: (old) => ({ ...old, trace: id }), replace: true, resetScroll: false });
   return (
@@ -87,10 +89,11 @@ export function TracedSteps({ runId, ended }: { runId: string; ended: boolean })
       title="Traced steps"
     >
       <GapNote runId={runId} what="profile" />
+      <LostTraces lost={lost} />
       {chosen ? (
         <Traced key={chosen.id} profile={chosen} runId={runId} />
       ) : (
-        <NoTraces ended={ended} runId={runId} />
+        <NoTraces ended={ended} isLost={lost.length > 0} runId={runId} />
       )}
     </Section>
   );
@@ -101,8 +104,9 @@ function shareText({ unmeasured, collective_ns: ns, span_ns: span }: Profile): s
   return `in collectives ${Math.round((100 * (ns ?? 0)) / Math.max(1, span))} %`;
 }
 
-function NoTraces({ runId, ended }: { runId: string; ended: boolean }) {
+function NoTraces({ runId, ended, isLost }: { runId: string; ended: boolean; isLost: boolean }) {
   const reason = useQuery(runQuery(runId)).data?.progress.throughput?.sampled_unknown;
+  if (isLost) return <EmptyState title="No trace of this run is kept." />;
   const title = ended ? "No step of this run was traced." : "No step of this run was traced so far.";
   if (reason === "busy")
     return (
