@@ -224,6 +224,7 @@ class Finish:
         self._inbox = inbox
         self._journal = journal
         self._oom = OomWatch()
+        self._out_of_memory = False
 
     def end_program(self, intake: Intake, output: OutputBuffer, logged: Tally) -> bool:
         """Ends the descendants, drains socket and pipes; whether nothing of the program is left.
@@ -231,6 +232,7 @@ class Finish:
         What the program logged and never handed over is a gap at the end.
         """
         released = end_all_children(_PROOF_S, lambda _pid, _status: None)
+        self._out_of_memory = self._oom.has_occurred()  # before others of us need some
         intake.drain()  # only now: as long as anything lives it may write more
         output.close()
         self._report_loss("metrics", logged.values - self._inbox.values, "value", output)
@@ -283,7 +285,7 @@ class Finish:
                 has_result=self._inbox.has_result,
                 failure=self._inbox.failure,
                 stopper=self._stopper,
-                out_of_memory=self._oom.has_occurred(),
+                out_of_memory=self._out_of_memory,
                 in_gang=self._in_gang,
                 last_words=last_words,
                 hang=hang,
