@@ -47,6 +47,7 @@ from drumline_worker.host.system import (
     set_name,
 )
 from drumline_worker.launcher.warm_up import warm_up
+from drumline_worker.shim.runner_process import Lives
 from drumline_worker.shim.shim import run_shim
 
 _MOST_CHARACTERS = 1_000
@@ -113,7 +114,7 @@ class Launcher:
             from drumline_worker.runner.runner import run_member  # imported by `warm_up`, once for all forks
             from drumline_worker.runner.step_traces import send_left
 
-            run_shim(directory, listener, self._parent_fd, run_member, send_left)
+            run_shim(directory, listener, self._parent_fd, Lives(run_member, send_left))
 
         pid = self._fork(live, {listener.fileno()})
         # The shim holds it; kept here too, agents would still connect when that shim is dead.

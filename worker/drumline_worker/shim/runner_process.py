@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from drumline.contracts.stacks import MAX_STACKS, STACKS_ENDING, STACKS_HEADING
 from drumline_worker.host.messages import STACK_SIGNAL
@@ -27,6 +28,15 @@ RunMember = Callable[[RunDirectory, StartOrder, socket.socket, int, Tally], int]
 """Runs the program; gets directory, start order, socket to the shim, descriptor for stacks, tally. Its exit code."""
 SendLeft = Callable[[Sequence[BegunTrace], RunDirectory, StartOrder, socket.socket, int, Tally], int]
 """Sends what is complete of the traces that a dead program left; else as `RunMember`."""
+
+
+class Lives(NamedTuple):
+    """What processes of a member do: its runner, and who reads the traces that a dead one left."""
+
+    run_member: RunMember
+    send_left: SendLeft
+
+
 _SOCKET_BUFFER = 1024 * 1024
 _OOM_SCORE = "500"
 """When memory runs out, the program goes before anything of ours."""

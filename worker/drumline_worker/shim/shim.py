@@ -47,7 +47,7 @@ from drumline_worker.host.system import (
 from drumline_worker.shim.ending import Finish, read_traces, too_late
 from drumline_worker.shim.intake import Inbox, Intake, OutputBuffer, Pump
 from drumline_worker.shim.journal import LOOK_S, Journal, SpoolFullError, Timesheet
-from drumline_worker.shim.runner_process import RunMember, Runner, SendLeft, StacksLook, start_runner
+from drumline_worker.shim.runner_process import Lives, Runner, StacksLook, start_runner
 from drumline_worker.shim.stopping import Action, HangWatch, Stopper
 from drumline_worker.shim.usage import UsageMeter
 
@@ -124,49 +124,35 @@ def _frames(message: Contract) -> bytes:
     return encode_payload(message.model_dump_json().encode())
 
 
-def run_shim(
-    directory: RunDirectory,
-    listener: socket.socket,
-    parent_fd: int | None,
-    run_member: RunMember,
-    send_left: SendLeft,
-) -> None:
+def run_shim(directory: RunDirectory, listener: socket.socket, parent_fd: int | None, lives: Lives) -> None:
     """The life of a member, in a fresh process. Returns when nothing of it is left and `end.json` says how it ended.
 
-    `run_member` is what the runner does, and `send_left` who reads its traces when it is dead: the launcher has them
-    imported, and the shim itself needs nothing of JAX.
+    `lives` are those of its children: the launcher has them imported, and the shim itself needs nothing of JAX.
     """
     os.setsid()
     become_subreaper()
     set_name("drumline-shim")
     pid = os.getpid()
     if directory.begin(ShimIdentity(pid=pid, start_ticks=start_ticks(pid) or 0, started_at=now())):
-        Shim(directory, listener, parent_fd, run_member, send_left).run()
+        Shim(directory, listener, parent_fd, lives).run()
 
 
 class Shim:
     """Holds the runner, the spool and the deadline of one member."""
 
-    def __init__(
-        self,
-        directory: RunDirectory,
-        listener: socket.socket,
-        parent_fd: int | None,
-        run_member: RunMember,
-        send_left: SendLeft,
-    ) -> None:
+    def __init__(self, directory: RunDirectory, listener: socket.socket, parent_fd: int | None, lives: Lives) -> None:
         self._directory = directory
         self._order = directory.order()
         self._listener = listener
         self._parent_fd = parent_fd
-        self._run_member = run_member
+        self._run_member = lives.run_member
         self._spool = SpoolWriter(directory.spool)
         self._journal = Journal(self._spool, self._order.spool_bytes)
         self._output = OutputBuffer()
         self._stopper = Stopper(self._order.lease, self._order.alive_at)
         self._hangs = HangWatch(directory, self._order, self._stopper, self._output, self._journal)
         self._inbox = Inbox(self._journal, self._output, self._order.claimed.fence, self._hangs.hear)
-        self._read_traces = partial(read_traces, directory, self._order, send_left, self._inbox)
+        self._read_traces = partial(read_traces, directory, self._order, lives.send_left, self._inbox)
         self._pump = Pump(self._journal, self._output)
         self._agents: list[AgentLink] = []
         self._selector = selectors.DefaultSelector()
