@@ -1,5 +1,7 @@
 """What becomes of a trace whose program is dead before it was read."""
 
+import signal
+
 import pytest
 
 from drumline.contracts.reasons import EndReason
@@ -68,3 +70,36 @@ def test_a_trace_that_is_complete_on_the_disk_is_read_when_its_program_is_dead(
     assert {one.device for one in last.devices} == {one.device for one in before.devices} == devices
     assert last.file is not None
     assert last.content.lanes
+
+
+DEAF = """
+import signal, time
+import jax, jax.numpy as jnp
+
+def sleep():
+    print("within", flush=True)
+    time.sleep(60)
+
+def step(sleeps):
+    jax.lax.cond(sleeps, lambda: jax.debug.callback(sleep), lambda: None)
+    return jnp.ones(())
+
+def main(run):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in range(2):
+        run.strategy.run(step, (number == 1,))
+        run.log(step=number, value=1.0)
+"""
+
+
+def test_a_step_that_outlasts_its_grace_while_it_is_traced_is_a_gap(
+    server: WorkerServer, worker: WorkerProcess
+) -> None:
+    member = server.assign(DEAF, record={"profile_every": 2}, grace_s=0.5)
+    server.wait_printed(member, "within")
+    server.cancel(member)
+    end = server.wait_drained(member)
+
+    assert (end.reason, end.signal) == (EndReason.CANCELLED, signal.SIGKILL), member.log
+    (gap,) = [gap for gap in member.of_kind("gap") if gap.what == "profile"]
+    assert gap.detail.startswith("step 1 (call 1 of strategy.run)")
