@@ -1,12 +1,37 @@
+import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import tailwindcss from "@tailwindcss/vite";
 import react from "@vitejs/plugin-react";
+import type { Plugin } from "vite";
 import { defineConfig } from "vitest/config";
 
 const server = process.env.DRUMLINE_URL ?? "http://127.0.0.1:7700";
 
+/** The script before the page's own gets a name of its content: a browser that has it asks for it no more, and waits for none. */
+function startScript(): Plugin {
+  const source = "/src/start.js";
+  return {
+    name: "start-script",
+    apply: "build",
+    buildStart() {
+      const path = fileURLToPath(new URL(`.${source}`, import.meta.url));
+      this.emitFile({ type: "asset", name: "start.js", source: readFileSync(path, "utf8") });
+    },
+    transformIndexHtml: {
+      order: "post",
+      handler(html, { bundle = {} }) {
+        const script = Object.values(bundle).find(
+          (one) => one.type === "asset" && one.names.includes("start.js"),
+        );
+        if (!script) throw new Error("there is no start.js");
+        return html.replace(source, `/${script.fileName}`);
+      },
+    },
+  };
+}
+
 export default defineConfig({
-  plugins: [react(), tailwindcss()],
+  plugins: [react(), tailwindcss(), startScript()],
   resolve: { alias: { "@": fileURLToPath(new URL("./src", import.meta.url)) } },
   build: {
     manifest: true,

@@ -11,8 +11,9 @@ import { createAppRouter } from "./app/router";
 import { live } from "./lib/live";
 import { nextTask } from "./lib/next-task";
 import { onSessionChange } from "./lib/session-change";
-import { watchSystemTheme } from "./lib/theme";
+import { askForFonts, watchSystemTheme } from "./lib/theme";
 
+askForFonts();
 await nextTask();
 const queryClient = createQueryClient(() => {
   if (location.pathname === "/login") return;

@@ -1,4 +1,4 @@
-/** Answers that `public/start.js` asked for while this code was on its way. */
+/** Answers that `src/start.js` asked for while this code was on its way. */
 
 declare global {
   interface Window {

@@ -9,7 +9,7 @@ import { metricsSearch } from "@/features/run/search";
 import { parseSearch } from "@/lib/search-params";
 import { metricsAhead } from "./ahead";
 
-const START = readFileSync("public/start.js", "utf8");
+const START = readFileSync("src/start.js", "utf8");
 const RUN = "run_01JD0000000000000000000000";
 const BATCH = "bat_01JD0000000000000000000000";
 

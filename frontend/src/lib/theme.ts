@@ -26,7 +26,7 @@ export function setThemeChoice(choice: ThemeChoice): void {
   apply(choice);
 }
 
-/** Keeps the page in step with the system's theme. Call once; public/start.js has set the first one. */
+/** Keeps the page in step with the system's theme. Call once; src/start.js has set the first one. */
 export function watchSystemTheme(): () => void {
   const query = systemDark();
   const follow = () => {
@@ -58,6 +58,12 @@ export function token(name: `--${string}`): string {
   const value = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   known.set(key, value);
   return value;
+}
+
+/** Asks for the fonts of the page before it is laid out: where they come later, all of it is laid out again. */
+export function askForFonts(): void {
+  for (const name of ["--font-ui", "--font-code"] as const)
+    document.fonts.load(`1em ${token(name)}`).catch(() => undefined);
 }
 
 function apply(choice: ThemeChoice): void {

@@ -3,7 +3,7 @@
 /** What a frame may spend on drawing again, in ms: the rest of its 16 belongs to the page. */
 const BUDGET_MS = 6;
 /** And on first pictures: where nothing is seen yet nothing can stutter, and a frame for each is time that all others wait. */
-const FIRST_BUDGET_MS = 24;
+const FIRST_BUDGET_MS = 50;
 
 interface Waiting {
   draw: () => void;

@@ -1,6 +1,6 @@
 import { useState, useSyncExternalStore } from "react";
 
-type Ends = readonly [number, number];
+export type Ends = readonly [number, number];
 
 /** Both ends of x of all that was ever drawn of a view: charts that come later must not move those that are there. */
 export class DomainStore {
@@ -31,11 +31,11 @@ export class DomainStore {
   };
 }
 
-/** The store of a view, a new one for each `key`. */
-export function useDomainStore(key: string): DomainStore {
-  const [held, hold] = useState(() => ({ key, store: new DomainStore(null) }));
+/** The store of a view, a new one for each `key`, which begins with the ends that are known by then. */
+export function useDomainStore(key: string, ends: Ends | null): DomainStore {
+  const [held, hold] = useState(() => ({ key, store: new DomainStore(ends) }));
   if (held.key === key) return held.store;
-  const next = { key, store: new DomainStore(null) };
+  const next = { key, store: new DomainStore(ends) };
   hold(next);
   return next.store;
 }

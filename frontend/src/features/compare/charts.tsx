@@ -41,7 +41,7 @@ export function Charts({ ids, compared, live, change }: ChartsProps) {
   const width = usePageWidth();
   const names = useInfiniteQuery(firstNamesQuery(ids));
   const shown = shownNames(view, names.data?.pages.flatMap(({ items }) => items) ?? []);
-  const store = useDomainStore(`${x} ${ids.join()}`);
+  const store = useDomainStore(`${x} ${ids.join()}`, null);
   const domain = domainWithin(useEnds(store), from, to);
   const formatX = formatOf(x, 0, domain);
   const wide = parseSpecs(view.wide);

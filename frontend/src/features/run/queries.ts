@@ -4,6 +4,7 @@ import { keys, runQuery } from "@/api/queries";
 import type { LogHit, LogSearchPart, Run } from "@/api/schema";
 import { isTerminal } from "@/api/states";
 import { linesOf } from "@/lib/lines";
+import { idle } from "@/lib/next-task";
 import { lostOf } from "./gaps";
 
 const path = (id: string) => ({ run_id: id });
@@ -140,13 +141,15 @@ export function checkpointsQuery(id: string) {
   return infiniteQueryOptions({
     queryKey: runKeys.checkpoints(id),
     initialPageParam: undefined as string | undefined,
-    queryFn: ({ pageParam, signal }) =>
-      body(
+    queryFn: async ({ pageParam, signal }) => {
+      await idle();
+      return body(
         api.GET("/api/v1/runs/{run_id}/checkpoints", {
           params: { path: path(id), query: pageParam ? { cursor: pageParam } : {} },
           signal,
         }),
-      ),
+      );
+    },
     getNextPageParam: (page) => page.next ?? undefined,
   });
 }
@@ -278,6 +281,7 @@ export function gapsQuery(id: string) {
     queryKey: runKeys.gaps(id),
     queryFn: async ({ signal }) => {
       const query = { limit: 200 };
+      await idle();
       const page = await body(
         api.GET("/api/v1/runs/{run_id}/gaps", { params: { path: path(id), query }, signal }),
       );

@@ -46,7 +46,7 @@ export function firstCurvesQuery(client: QueryClient, runId: string, range: Curv
   });
 }
 
-/** Nothing that is left out stands in the request, so that `public/start.js` asks for the same. */
+/** Nothing that is left out stands in the request, so that `src/start.js` asks for the same. */
 function asked({ x, ...rest }: CurveRange, which: { first: number } | { names: string[] }) {
   return { x: x === "step" ? ("step" as const) : ("time" as const), ...rest, ...which };
 }

@@ -1,6 +1,6 @@
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
-import { type ReactNode, useId } from "react";
+import { type ReactNode, useId, useMemo } from "react";
 import { ChartCell } from "@/components/metrics/chart-cell";
 import { inOrder, titleOf } from "@/components/metrics/series";
 import { formatSpecs, groupOf, parseSpecs, type Spec, sameSpec } from "@/components/metrics/view";
@@ -95,6 +95,8 @@ function Names({ group, shared }: { group: string; shared: Shared }) {
   const { runId } = route.useParams();
   const { q } = route.useSearch();
   const found = useInfiniteQuery(metricNamesQuery(runId, q, group));
+  const names = useMemo(() => inOrder(found.data?.pages.flatMap(({ items }) => items) ?? []), [found.data]);
+  const specs = useMemo(() => names.map(({ name }): Spec => [name]), [names]);
   if (!found.data) {
     if (found.error)
       return (
@@ -106,11 +108,10 @@ function Names({ group, shared }: { group: string; shared: Shared }) {
       );
     return <Skeleton className="mt-3 w-60" />;
   }
-  const names = inOrder(found.data.pages.flatMap(({ items }) => items));
   const rest = found.hasNextPage;
   return (
     <>
-      <Grid shared={shared} specs={names.map(({ name }) => [name])} />
+      <Grid shared={shared} specs={specs} />
       {rest && (
         <Button
           className="mt-4"

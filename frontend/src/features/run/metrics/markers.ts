@@ -1,5 +1,5 @@
-import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
-import { useMemo } from "react";
+import { replaceEqualDeep, useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { useMemo, useState } from "react";
 import type { Attempt, Checkpoint } from "@/api/schema";
 import type { Marker } from "@/components/charts/markers";
 import type { XAxis } from "@/components/metrics/x-axis";
@@ -37,11 +37,16 @@ export function markersOf(
   return [...saved, ...begun];
 }
 
+/** The same list as long as it has the same markers: every chart is drawn again for another one. */
 export function useMarkers(runId: string, axis: XAxis, zero: number | null): Marker[] {
+  const [held, hold] = useState<Marker[]>([]);
   const attempts = useQuery(attemptsQuery(runId)).data;
   const checkpoints = useInfiniteQuery(checkpointsQuery(runId)).data;
-  return useMemo(
+  const found = useMemo(
     () => markersOf(attempts ?? [], checkpoints?.pages.flatMap(({ items }) => items) ?? [], axis, zero),
     [attempts, checkpoints, axis, zero],
   );
+  const markers = replaceEqualDeep(held, found);
+  if (markers !== held) hold(markers);
+  return markers;
 }

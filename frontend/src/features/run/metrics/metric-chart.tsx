@@ -1,6 +1,6 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
-import { useEffect, useMemo, useState } from "react";
+import { memo, useEffect, useMemo, useState } from "react";
 import type { Line } from "@/components/charts/drawing";
 import type { Marker } from "@/components/charts/markers";
 import { SingleValue } from "@/components/charts/single-value";
@@ -26,14 +26,15 @@ export interface MetricChartProps {
   onZero: (zero: number) => void;
 }
 
-/** One chart of the run's metrics: its curves are asked for when it is drawn. */
-export function MetricChart({ spec, range, domain, markers, onZero }: MetricChartProps) {
+/** One chart of the run's metrics: its curves are asked for when it is drawn. What the page around it learns renders none again. */
+export const MetricChart = memo(({ spec, range, domain, markers, onZero }: MetricChartProps) => {
   const { runId } = route.useParams();
   const client = useQueryClient();
   const { data, error, isPending, refetch } = useQuery(curvesQuery(client, runId, spec, range));
   const zero = data?.[0]?.zero ?? null;
   const curves = useMemo(() => (data ?? []).flatMap(({ curve }) => curve ?? []), [data]);
-  const lines = useMemo(() => linesOf(curves, spec.length > 1), [curves, spec]);
+  const several = spec.length > 1;
+  const lines = useMemo(() => linesOf(curves, several), [curves, several]);
   // biome-ignore lint/correctness/useExhaustiveDependencies: it is told of what was answered
   useEffect(() => {
     for (const { x } of curves) domain.cover([x[0], x.at(-1)]);
@@ -66,7 +67,7 @@ export function MetricChart({ spec, range, domain, markers, onZero }: MetricChar
       zero={zero}
     />
   );
-}
+});
 
 interface FigureProps {
   spec: Spec;

@@ -3,7 +3,7 @@ import { getRouteApi } from "@tanstack/react-router";
 import { useCallback, useEffect, useMemo, useState } from "react";
 import type { MetricGroups } from "@/api/schema";
 import { ChartMenus } from "@/components/metrics/chart-menu";
-import { domainWithin, useDomainStore, useEnds } from "@/components/metrics/domain";
+import { domainWithin, type Ends, useDomainStore, useEnds } from "@/components/metrics/domain";
 import { parseSpecs, toggled } from "@/components/metrics/view";
 import { PickedPlace } from "@/components/metrics/view-controls";
 import { formatOf } from "@/components/metrics/x-axis";
@@ -60,11 +60,15 @@ function Charts({ runId, groups }: { runId: string; groups: MetricGroups }) {
       void navigate({ search: (old) => ({ ...old, ...next }), replace: true, resetScroll: false }),
     [navigate],
   );
-  const store = useDomainStore(`${runId} ${x === "step" ? x : "time"} ${attempt ?? ""}`);
+  const { first_step: first, last_step: last } = groups;
+  const ends = useMemo<Ends | null>(
+    () => (x === "step" && !attempt && first != null && last != null ? [first, last] : null),
+    [x, attempt, first, last],
+  );
+  const store = useDomainStore(`${runId} ${x === "step" ? x : "time"} ${attempt ?? ""}`, ends);
   useEffect(() => {
-    if (x === "step" && !attempt)
-      store.cover([groups.first_step ?? undefined, groups.last_step ?? undefined]);
-  }, [store, groups, x, attempt]);
+    if (ends) store.cover(ends);
+  }, [store, ends]);
   const [zero, setZero] = useState<number | null>(null);
   const markers = useMarkers(runId, x, zero);
   const shownDomain = domainWithin(useEnds(store), from, to);
@@ -74,7 +78,7 @@ function Charts({ runId, groups }: { runId: string; groups: MetricGroups }) {
     () => ({ range: { x, from, to, attempt, buckets }, domain: store, markers, onZero: setZero }),
     [x, from, to, attempt, buckets, store, markers],
   );
-  const pins = parseSpecs(pin);
+  const pins = useMemo(() => parseSpecs(pin), [pin]);
   return (
     <>
       <Toolbar change={change} formatX={formatX} groups={groups} runId={runId} />
