@@ -4,7 +4,7 @@ import { fitCanvas } from "@/components/charts/canvas";
 import { useTheme } from "@/components/charts/use-theme";
 import { DeviceCard } from "./device-card";
 import { DeviceElements } from "./device-elements";
-import { drawCells, drawGroups, drawLinks, mapColors } from "./draw";
+import { drawCells, drawGroups, drawLinks, drawMarks, mapColors } from "./draw";
 import { drawBus, drawRing } from "./draw-rails";
 import { HitGrid } from "./hit-grid";
 import { drawHostTiles } from "./host-tiles";
@@ -28,6 +28,7 @@ export interface DeviceMapProps {
 export function DeviceMap(props: DeviceMapProps) {
   const { placement, layout, paints, storage, planned, selected, onSelect } = props;
   const canvas = useRef<HTMLCanvasElement>(null);
+  const marks = useRef<HTMLCanvasElement>(null);
   const theme = useTheme();
   const scroller = useRef<HTMLDivElement>(null);
   const [hovered, setHovered] = useState(-1);
@@ -45,12 +46,20 @@ export function DeviceMap(props: DeviceMapProps) {
     const colors = mapColors();
     context.translate(4, 4);
     drawGroups(context, layout, colors);
-    if (layout.detail === "hosts") return drawHostTiles(context, layout, placement.devices, paints, colors);
+    if (layout.detail === "hosts") return drawHostTiles(context, layout, paints, colors);
     if (layout.rails === "ring" && !planned) drawRing(context, layout, colors);
     if (layout.rails === "bus" && storage) drawBus(context, layout, storage, colors);
     drawLinks(context, layout, colors);
-    drawCells(context, layout, placement.devices, paints, { selected: selectedCell, hovered, planned });
-  }, [layout, paints, placement, storage, planned, selectedCell, hovered, theme, width, height]);
+    drawCells(context, layout, placement.devices, paints, planned);
+  }, [layout, paints, placement, storage, planned, theme, width, height]);
+
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the theme is read through its tokens
+  useEffect(() => {
+    const context = marks.current && fitCanvas(marks.current, width, height);
+    if (!context) return;
+    context.translate(4, 4);
+    drawMarks(context, layout, { selected: selectedCell, hovered });
+  }, [layout, selectedCell, hovered, theme, width, height]);
 
   const cellAt = (event: React.MouseEvent<HTMLElement>) => {
     const box = event.currentTarget.getBoundingClientRect();
@@ -89,6 +98,8 @@ export function DeviceMap(props: DeviceMapProps) {
         >
           {/* biome-ignore lint/a11y/noAriaHiddenOnFocusable: a canvas takes no focus; the buttons over it do */}
           <canvas aria-hidden="true" className="absolute inset-0" ref={canvas} style={{ width, height }} />
+          {/* biome-ignore lint/a11y/noAriaHiddenOnFocusable: as above */}
+          <canvas aria-hidden="true" className="absolute inset-0" ref={marks} style={{ width, height }} />
           <DeviceElements
             layout={layout}
             move={(from, key) => moveTo(layout, from, key)}

@@ -35,11 +35,9 @@ export function mapColors(): MapColors {
   };
 }
 
-interface MapState {
+interface Marked {
   selected: number;
   hovered: number;
-  /** Scheduled and not confirmed yet: outlines and hatching in the place of fills. */
-  planned: boolean;
 }
 
 /** Outline of each group, with its label above and outside. */
@@ -116,22 +114,32 @@ export function drawLinks(context: CanvasRenderingContext2D, layout: Layout, col
   }
 }
 
+/** `planned`: scheduled and not confirmed yet, with outlines and hatching in the place of fills. */
 export function drawCells(
   context: CanvasRenderingContext2D,
   layout: Layout,
   devices: readonly PlacedDevice[],
   paints: readonly Paint[],
-  state: MapState,
+  planned: boolean,
 ): void {
-  const colors = mapColors();
-  layout.cells.forEach((cell, index) => {
+  const look = { layout, devices, planned, colors: mapColors(), rows: rowsOf(layout, devices) };
+  for (const cell of layout.cells) {
     const paint = paints[cell.device];
-    if (!paint) return;
-    if (cell.group !== DOCKED)
-      drawCell(context, cell, paint, { layout, devices, planned: state.planned, colors });
-    if (index === state.selected) outline(context, cell, colors.accent, 2, 3);
-    else if (index === state.hovered) outline(context, cell, colors.text, 1, 2);
-  });
+    if (paint && cell.group !== DOCKED) drawCell(context, cell, paint, look);
+  }
+}
+
+/** Around the selected cell, and the one under the pointer: over the map, which is not drawn again for them. */
+export function drawMarks(
+  context: CanvasRenderingContext2D,
+  layout: Layout,
+  { selected, hovered }: Marked,
+): void {
+  if (layout.detail === "hosts") return;
+  const { accent, text } = mapColors();
+  const [chosen, pointed] = [layout.cells[selected], layout.cells[hovered]];
+  if (pointed && hovered !== selected) outline(context, pointed, text, 1, 2);
+  if (chosen) outline(context, chosen, accent, 2, 3);
 }
 
 interface Look {
@@ -139,6 +147,17 @@ interface Look {
   devices: readonly PlacedDevice[];
   planned: boolean;
   colors: MapColors;
+  /** Cells of one replica that stand in one row. */
+  rows: ReadonlyMap<string, readonly Cell[]>;
+}
+
+function rowsOf(layout: Layout, devices: readonly PlacedDevice[]): Map<string, Cell[]> {
+  if (devices.every(({ logical }) => !logical)) return new Map();
+  return Map.groupBy(layout.cells, (cell) => rowOf(cell, devices));
+}
+
+function rowOf({ group, row, device }: Cell, devices: readonly PlacedDevice[]): string {
+  return `${group} ${row} ${devices[device]?.replica}`;
 }
 
 function drawCell(context: CanvasRenderingContext2D, cell: Cell, paint: Paint, look: Look): void {
@@ -166,17 +185,12 @@ function drawJoint(
   ink: string,
   look: Look,
 ): void {
-  const { layout, devices } = look;
-  const { logical, replica } = devices[cell.device] ?? {};
+  const { layout, devices, rows } = look;
+  const logical = devices[cell.device]?.logical;
   if (!logical) return;
-  const before = layout.cells.find(
-    (other) =>
-      other.group === cell.group &&
-      other.row === cell.row &&
-      other.x < cell.x &&
-      cell.x - other.x - other.width <= layout.gap &&
-      devices[other.device]?.replica === replica,
-  );
+  const before = rows
+    .get(rowOf(cell, devices))
+    ?.find((other) => other.x < cell.x && cell.x - other.x - other.width <= layout.gap);
   context.fillStyle = fill;
   if (before) {
     const from = before.x + before.width - 3;

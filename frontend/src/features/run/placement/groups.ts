@@ -42,7 +42,7 @@ export function plansFor(devices: readonly PlacedDevice[], kind: LayoutKind, fit
   return kind === "replica" ? replicaPlans(devices, fitting) : hostPlans(devices, fitting);
 }
 
-interface HostGroup {
+export interface HostGroup {
   host: string;
   name: string;
   members: number[];
@@ -58,8 +58,11 @@ export function groupByHost(devices: readonly PlacedDevice[]): HostGroup[] {
   });
   const order = (a: number, b: number): number => compareDevices(devices[a], devices[b]);
   for (const group of groups.values()) group.members.sort(order);
-  return [...groups.values()].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
+  return [...groups.values()].sort((a, b) => names.compare(a.name, b.name));
 }
+
+/** `host-2` before `host-10`. */
+const names = new Intl.Collator("en", { numeric: true });
 
 function compareDevices(a: PlacedDevice | undefined, b: PlacedDevice | undefined): number {
   if (!a || !b) return 0;

@@ -3,6 +3,7 @@ import { count } from "@/lib/format";
 import {
   type GroupPlan,
   groupByHost,
+  type HostGroup,
   hasCoordinates,
   type LayoutKind,
   plansFor,
@@ -50,6 +51,8 @@ export interface Layout {
   kind: LayoutKind;
   detail: Detail;
   cells: Cell[];
+  /** At detail `hosts` what each cell stands for. */
+  hosts: readonly HostGroup[];
   groups: Group[];
   width: number;
   height: number;
@@ -174,6 +177,7 @@ function arrange(plans: readonly GroupPlan[], frame: Frame): Layout {
     kind,
     detail,
     cells: [],
+    hosts: [],
     groups: [],
     width: 0,
     height: 0,
@@ -229,6 +233,7 @@ function layOutHosts(devices: readonly PlacedDevice[], width: number): Layout {
     rows: Math.ceil(hosts.length / columns),
   };
   const layout = arrange([plan], { kind: "host", detail: "hosts", width, size: 44, gap: 6, rails: "none" });
+  layout.hosts = hosts;
   layout.cells.forEach((cell, i) => {
     cell.stands = hosts[i]?.members.length ?? 1;
   });

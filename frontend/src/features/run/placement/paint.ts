@@ -31,12 +31,15 @@ export interface Scene {
 
 export function paintsFor(scene: Scene, colorBy: ColorBy): Paint[] {
   const { placement } = scene;
-  const hosts = [...new Set(placement.devices.map((device) => device.host))].sort();
+  const hosts = new Map(
+    [...new Set(placement.devices.map((device) => device.host))].sort().map((host, nth) => [host, nth]),
+  );
+  const known = knownOf(scene);
   const logical = logicalPerReplica(placement.devices);
   const holding = new Set(placement.variables.flatMap((variable) => variable.homes));
   return placement.devices.map((device) => {
-    const overlay = overlayOf(device, scene);
-    const state = stateOf(device, scene, overlay);
+    const overlay = overlayOf(device, known);
+    const state = stateOf(device, known, overlay);
     const color = colorOf(device, colorBy, hosts, state);
     return {
       fill: color.fill,
@@ -97,27 +100,43 @@ const STATE_FILL: Record<string, `--${string}`> = {
   draining: "--warn",
 };
 
-function colorOf(device: PlacedDevice, colorBy: ColorBy, hosts: readonly string[], state: string) {
+function colorOf(device: PlacedDevice, colorBy: ColorBy, hosts: ReadonlyMap<string, number>, state: string) {
   if (device.replica === null) return { fill: null, hatch: 0 } as const;
   if (colorBy === "state") return { fill: STATE_FILL[state] ?? "--idle", hatch: 0 } as const;
-  const index = colorBy === "host" ? hosts.indexOf(device.host) : device.replica;
+  const index = colorBy === "host" ? (hosts.get(device.host) ?? 0) : device.replica;
   return { fill: REPLICA_COLORS[index % REPLICA_COLORS.length] ?? null, hatch: hatchOf(index) };
 }
 
-function overlayOf(device: PlacedDevice, { attempt, hosts, ended }: Scene): Overlay {
-  const member = attempt?.members.find((each) => each.host === device.host);
+/** What is known of each host, by its id: a fleet has thousands of devices on hundreds of them. */
+interface Known {
+  members: ReadonlyMap<string, Attempt["members"][number]>;
+  hosts: ReadonlyMap<string, Host>;
+  ended: boolean;
+}
+
+function knownOf({ attempt, hosts, ended }: Scene): Known {
+  return {
+    // The first of a host that has several.
+    members: new Map(attempt?.members.toReversed().map((member) => [member.host, member])),
+    hosts: new Map(hosts.map((host) => [host.id, host])),
+    ended,
+  };
+}
+
+function overlayOf(device: PlacedDevice, { members, hosts, ended }: Known): Overlay {
+  const member = members.get(device.host);
   if (member?.state === "LOST" || (member?.state === "EXITED" && member.signal !== null)) return "dead";
   if (ended) return null;
-  const host = hosts.find((each) => each.id === device.host);
+  const host = hosts.get(device.host);
   if (host?.state === "lost") return "dead";
   if (host?.state === "suspect") return "silent";
   return host?.state === "draining" ? "draining" : null;
 }
 
-function stateOf(device: PlacedDevice, { attempt, ended }: Scene, overlay: Overlay): string {
+function stateOf(device: PlacedDevice, { members, ended }: Known, overlay: Overlay): string {
   if (overlay === "silent") return "suspect";
   if (overlay === "draining") return "draining";
-  const member = attempt?.members.find((each) => each.host === device.host);
+  const member = members.get(device.host);
   if (overlay === "dead" && member?.state !== "EXITED") return "LOST";
   return member?.state ?? (ended ? "EXITED" : "PENDING");
 }

@@ -1,3 +1,4 @@
+import { useMemo } from "react";
 import type { Placement } from "@/api/schema";
 import { type Fact, Facts } from "@/components/ui/facts";
 import { StrategyMark } from "@/components/ui/glyphs";
@@ -15,6 +16,7 @@ interface SummaryProps {
 
 /** Beside the map: the selected device, or the placement in words. */
 export function Summary({ placement, paints, selected }: SummaryProps) {
+  const facts = useMemo(() => placementFacts(placement), [placement]);
   const index = placement.devices.findIndex((device) => device.device === selected);
   const [device, paint] = [placement.devices[index], paints[index]];
   if (device && paint) {
@@ -39,7 +41,7 @@ export function Summary({ placement, paints, selected }: SummaryProps) {
   }
   return (
     <div data-testid="placement-summary">
-      <Facts facts={placementFacts(placement)} />
+      <Facts facts={facts} />
       <p className="mt-4 text-muted text-xs">{STRATEGY_SENTENCE[placement.strategy] ?? ""}</p>
     </div>
   );
