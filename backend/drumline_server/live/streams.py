@@ -224,6 +224,15 @@ class _Shown(Reply):
     body: dict[str, JsonValue]
 
 
+_RETRY_MS = 1_000
+
+
+def to_opening(positions: Mapping[str, int]) -> bytes:
+    """How a stream begins: where it stands, and how soon its reader comes back when it breaks."""
+    position = f"id: {format_positions(positions)}\n" if positions else ""
+    return f": drumline\n{position}retry: {_RETRY_MS}\n\n".encode()
+
+
 def to_message(event: str, shown: str) -> bytes:
     """An event of the stream that has no place in a run; `shown` is JSON in one line."""
     return f"event: {event}\ndata: {shown}\n\n".encode()

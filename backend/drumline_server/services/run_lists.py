@@ -75,6 +75,8 @@ class RunList:
         descending = self._query.sort.startswith("-")
         order, now = self._order(self._query.sort.removeprefix("-"), descending, cursor)
         border = None if cursor is None else self._read_cursor(cursor)[0]
+        if border is not None and not order.has(border):
+            raise _other_cursor()
         found = self._find(order, border, offset, limit + 1)
         following = None
         if len(found) > limit:
@@ -142,7 +144,7 @@ class RunList:
         name = resolve_name(self._session, project_id, sort or "created", "sort")
         if name in RUN_COLUMNS:
             column = run_sets.column_of(self._session, name, now)
-            return Order(project_id, descending, column=column), now
+            return Order(project_id, descending, column=column, is_text=RUN_COLUMNS[name].kind == "text"), now
         field_id = find_fields(self._session, project_id, [name])[name]
         return Order(project_id, descending, field_id), now
 
@@ -200,15 +202,18 @@ class RunList:
             value = FieldValue(int(phase), float.fromhex(str(number)), base64.urlsafe_b64decode(str(text)).decode())
         except (ValueError, OverflowError, binascii.Error):
             value = None
-        if value is None or digest != self._digest() or phase not in _PHASES:
-            raise InvalidRequestError("cursor", "is of a list in another order", hint="Leave the cursor out.")
+        if value is None or digest != self._digest() or not 0 <= int(now) < 2**53:
+            raise _other_cursor()
         return Border(int(phase), value, int(run)), int(now)
 
     def _digest(self) -> int:
         return zlib.crc32(self._query.sort.encode())
 
 
-_PHASES = frozenset({1, 2, 3, 9})
+def _other_cursor() -> InvalidRequestError:
+    return InvalidRequestError("cursor", "is of a list in another order", hint="Leave the cursor out.")
+
+
 _MOST_VALUES = 10_000
 
 

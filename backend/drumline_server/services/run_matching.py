@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sqlalchemy import ColumnElement, Select, and_, not_, or_, select
+from sqlalchemy import ColumnElement, Select, and_, literal, not_, or_, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
@@ -114,7 +114,8 @@ class Matcher:
             return and_(column.is_not(None), run_sets.contains_text(self.session, column, part.values[0].text))
         values = [_column_value(part.name, value, now) for value in part.values]
         if part.operator == "in":
-            return and_(column.is_not(None), column.in_(values))
+            # Each by its own type: PostgreSQL would round all of them to whole numbers where the first is one.
+            return and_(column.is_not(None), column.in_([literal(each) for each in values]))
         return run_sets.compare_column(column, part.operator, values[0])
 
 

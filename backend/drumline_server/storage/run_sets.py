@@ -5,6 +5,7 @@ stretch of one narrow index and gives one value to the program: the numbers of t
 the row of a run itself is in the index `ix_run_list`; wide rows are read for the page that is shown, and no other.
 """
 
+import json
 import time
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any, Literal
 
 from pydantic_core import from_json
 from sqlalchemy import (
+    ARRAY,
     BigInteger,
     ColumnElement,
     Double,
@@ -23,6 +25,7 @@ from sqlalchemy import (
     SQLColumnExpression,
     Text,
     and_,
+    any_,
     case,
     cast,
     collate,
@@ -190,12 +193,18 @@ def in_pieces(numbers: Collection[int]) -> Iterator[Collection[int]]:
         time.sleep(0)  # lets others have the interpreter
 
 
+_SPARSE = 64
+"""Numbers are those of all projects: where a set has so few of those between its ends, it is given as a list."""
+
+
 class RunSet:
     """Runs among which a statement chooses. Many stand in one value: a byte for each number between their ends."""
 
     def __init__(self, runs: Collection[int]) -> None:
         self._runs = runs
         self._first, self._last = (min(runs), max(runs)) if len(runs) > _FEW else (0, -1)
+        if self._last - self._first > _SPARSE * len(runs):
+            self._first, self._last = 0, -1
         marks = bytearray(self._last - self._first + 1)
         if marks:
             for piece in in_pieces(runs):
@@ -206,13 +215,19 @@ class RunSet:
     def has(self, session: Session, number: ColumnElement[int]) -> ColumnElement[bool]:
         """That the number is of one of the runs."""
         if not self._marks:
-            return number.in_(self._runs)
+            return number.in_(self._runs) if len(self._runs) <= _FEW else self._is_listed(session, number)
         place, marks = number - self._first, literal(self._marks, LargeBinary)
         if _is_postgresql(session):
             is_marked = func.get_byte(marks, cast(place, Integer)) == 1
         else:
             is_marked = func.substr(marks, place + 1, 1) == literal_column("x'01'", LargeBinary)
         return case((number.between(self._first, self._last), is_marked), else_=false())
+
+    def _is_listed(self, session: Session, number: ColumnElement[int]) -> ColumnElement[bool]:
+        if _is_postgresql(session):
+            return number == any_(literal(list(self._runs), ARRAY(BigInteger)))
+        listed = func.json_each(json.dumps(list(self._runs))).table_valued("value")
+        return number.in_(select(listed.c.value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,10 +253,17 @@ class Order:
     field_id: int | None = None
     column: Column | None = None
     """One of both is there."""
+    is_text: bool = False
+    """Whether the column has texts; others have whole numbers."""
 
     def phases(self) -> Sequence[int]:
         """The phases in order."""
         return (NUMBER, NAN, TEXT, _NONE) if self.column is None else (_PRESENT, _NONE)
+
+    def has(self, border: Border) -> bool:
+        """Whether a page of this order can have ended there; anybody can write what looks like a border."""
+        known = border.phase in self.phases() and 0 <= border.run < _NO_NUMBER and "\0" not in border.value.text
+        return known and (self.column is None or self.is_text or abs(border.value.number) < _NO_NUMBER)
 
     def query(self, phase: int, border: Border | None) -> Select[int]:
         """Numbers of the runs of a phase in order, from behind the border if that is of the phase."""
@@ -277,16 +299,14 @@ class Order:
             ).one()
             return FieldValue(kind, number, text)
         value = session.scalar(select(self.column).where(Run.number == run))
-        is_text = isinstance(value, str)
         # Times are whole numbers below 2^53.
-        return FieldValue(_PRESENT, 0.0 if is_text else float(value or 0), str(value) if is_text else "")
+        return FieldValue(_PRESENT, 0.0 if self.is_text else float(value or 0), str(value) if self.is_text else "")
 
     def _query_column(self, column: Column, border: Border | None) -> Select[int]:
         query = with_columns(self.project_id, column.is_not(None))
         after: tuple[float | str] | None = None
         if border is not None:
-            value = border.value
-            after = (value.text if value.text else int(value.number),)
+            after = (border.value.text if self.is_text else int(border.value.number),)
         return self._in_order(query, (column,), Run.number, after, border)
 
     def _in_order(
@@ -312,6 +332,8 @@ class Order:
 
 
 _PRESENT, _NONE = 1, 9
+_NO_NUMBER = 2**53
+"""No run, time, nor other whole number of a column is as large."""
 _IN_ORDER = frozenset({"created_at", "state", "submitted_by"})
 """Columns that an index has in order."""
 _SORTED_IN_TREE = 10_000

@@ -1,8 +1,7 @@
 """What is compared: metrics of several runs on one axis, the replicas of one run, and the parts of a reduction.
 
-The same bucket of an axis is the same stretch in each curve; the names of a run's metrics may be thousands, which can
-be searched, grouped and paged. Of replicas: how long each computes in traced steps and which one the others wait for;
-of a reduction, which part stands apart.
+The same bucket of an axis is the same stretch in each curve; the names of a run's metrics may be thousands. Of
+replicas: how long each computes in traced steps and for which one others wait; of a reduction, which part stands apart.
 """
 
 from collections import Counter, defaultdict
@@ -54,9 +53,10 @@ class Comparison:
         since = 0 if self.x == "time" else None
         return Window(self.names, axis, self.start, self.end, self.buckets, since=since)
 
-
-RUNS_AT_ONCE = 10
-"""Of one read: what each would ask for by itself takes longer than its curves."""
+    @property
+    def runs_at_once(self) -> int:
+        """Of one read: what each run asks for by itself takes longer than a few curves; many take a read's time."""
+        return max(1, min(10, MAX_NAMES // len(self.names)))
 
 
 def find_spans(session: Session, project_id: str, run_ids: Sequence[str], comparison: Comparison) -> list[Span]:

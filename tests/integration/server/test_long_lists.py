@@ -6,12 +6,13 @@ from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy import text, update
+from sqlalchemy import select, text, update
 from sqlalchemy.orm import Session
 
 from drumline_server.services.run_lists import ListQuery, RunList, field_values
 from drumline_server.storage.database import Database
 from drumline_server.storage.models import Run
+from drumline_server.storage.run_sets import RunSet
 from support.core import Core
 from support.query_plans import read_plans
 from support.run_fields import seed_runs
@@ -90,6 +91,18 @@ def test_many_archived_runs_are_out_of_sight_of_each_page(long: Core) -> None:
         assert whole(long, ask(long, sort=sort), 200) == wanted, sort
         assert [run.id for run in page(long, ask(long, sort=sort), offset=300).runs] == wanted[300:320], sort
         assert page(long, ask(long, sort=sort), offset=len(wanted)).runs == (), sort
+
+
+def test_runs_far_apart_are_listed_one_by_one(long: Core) -> None:
+    """Numbers are those of all projects: of a small one they may lie far apart."""
+    everything = [run.number for run in page(long, ask(long), limit=10_000).runs]
+    far = {*everything[::3], *range(2**40, 2**50, 2**40)}
+    assert len(everything[::3]) < 1_000 < len(far)
+
+    among = RunSet(far)
+    kept = long.read(lambda session: session.scalars(select(Run.number).where(among.has(session, Run.number))).all())
+
+    assert set(kept) == set(everything[::3])
 
 
 def test_filters_read_one_index_and_no_rows(sqlite_url: str) -> None:

@@ -2,7 +2,9 @@
 
 import math
 import random
+import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -11,7 +13,8 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.reasons import EndReason
-from drumline_server.base.errors import FilterError
+from drumline_server.base.callers import encode_cursor
+from drumline_server.base.errors import FilterError, InvalidRequestError
 from drumline_server.services.run_lists import FoundPage, ListQuery, RunList, field_values
 from drumline_server.services.run_matching import find_names
 from drumline_server.storage.fields import MOST_METRICS, MOST_PARAMETERS
@@ -122,6 +125,7 @@ _LEAVES: Sequence[tuple[str, Holds]] = [
     ("params.b < adam", lambda run: isinstance(run.get("b"), str) and run["b"] < "adam"),
     ("params.a", lambda run: "a" in run),
     ("replicas >= 2", lambda run: run["replicas"] >= 2),
+    ("replicas in (1, 1.5, 8)", lambda run: run["replicas"] in (1, 8)),
     ("labels.team = 'blue'", lambda run: run.get("team") == "blue"),
     ("not state = failed", lambda run: True),
     ("duration > 1d", lambda run: False),
@@ -138,6 +142,28 @@ def _random_filter(dice: random.Random, depth: int) -> tuple[str, Holds]:
     if kind == "and":
         return f"({first[0]}) and ({second[0]})", lambda run: first[1](run) and second[1](run)
     return f"({first[0]}) or ({second[0]})", lambda run: first[1](run) or second[1](run)
+
+
+def test_a_whole_number_before_others_rounds_none_of_them(core: Core) -> None:
+    runs = {replicas: core.queue(resources={"replicas": replicas}).id for replicas in (1, 2, 8)}
+
+    assert found(core, "replicas in (1, 1.5)") == [runs[1]]
+    assert found(core, "replicas in (7.5, 8)") == [runs[8]]
+
+
+@pytest.mark.parametrize("sort", ["job", "duration", "version", "params.a", "created"])
+def test_a_cursor_that_no_page_ended_with_is_refused(core: Core, sort: str) -> None:
+    with_parameters(core, {"a": 1}, {"a": "x"})
+    taken = 0
+    for phase in (0, 1, 2, 3, 9, 2**70):
+        for number in ("0x0p0", "inf", "nan", "0x1p80", "-0x1p63", "x"):
+            for text, run in (("", 0), ("YQ==", 2**70), ("AA==", 1), ("YQ==", 1), ("", -1)):
+                for now in (0, core.clock.now(), -(2**63), 2**80):
+                    cursor = encode_cursor(zlib.crc32(sort.encode()), now, phase, number, text, run)
+                    with suppress(InvalidRequestError):
+                        core.read(partial(_page, query(core, sort=sort), cursor, 0, 5))
+                        taken += 1
+    assert 0 < taken < 6 * 6 * 5 * 4
 
 
 def test_any_filter_matches_what_a_plain_look_at_each_run_does(core: Core) -> None:

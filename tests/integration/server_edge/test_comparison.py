@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from drumline_server.telemetry.comparison import RUNS_AT_ONCE
+from drumline_server.telemetry.comparison import Comparison
 from support.core import Member
 from support.edge import EdgeServer
 
@@ -220,7 +220,10 @@ def test_no_metric_or_too_many_are_no_beginning(server: EdgeServer, first: int |
 
 
 def test_more_runs_than_are_read_at_once_stand_in_their_order_each_with_what_it_lost(any_server: EdgeServer) -> None:
-    members = [_begin(any_server, f"host-{nth}") for nth in range(RUNS_AT_ONCE + 2)]
+    members = [
+        _begin(any_server, f"host-{nth}")
+        for nth in range(Comparison(("loss",), "step", None, None, 600).runs_at_once + 2)
+    ]
     for nth, member in enumerate(members):
         log(member, "loss", range(nth, nth + 5), float(nth))
     members[3].send(members[3].event("gap", what="metrics", count=2))
@@ -234,6 +237,11 @@ def test_more_runs_than_are_read_at_once_stand_in_their_order_each_with_what_it_
     assert [curve["points"]["x"][0] for curve in shown["curves"]] == list(range(len(ids)))[::-1]
     lost = {run["run"]: run["gaps"] for run in shown["runs"] if run["gaps"]}
     assert {run: [gap["count"] for gap in gaps] for run, gaps in lost.items()} == {members[3].claimed.run: [2]}
+
+
+def test_runs_of_many_metrics_are_read_one_by_one() -> None:
+    names = [tuple(f"m{nth}" for nth in range(count)) for count in (1, 10, 11, 50, 51, 100)]
+    assert [Comparison(each, "step", None, None, 600).runs_at_once for each in names] == [10, 10, 9, 2, 1, 1]
 
 
 def test_names_and_details_of_several_runs_come_in_one_answer_each(

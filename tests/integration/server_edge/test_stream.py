@@ -14,19 +14,19 @@ from sqlalchemy.orm import Session
 from drumline_server.http.routes import curves
 from drumline_server.live.hub import PIECE_BYTES
 from drumline_server.storage.history import record_event
-from drumline_server.storage.notifications import announce, run_list
+from drumline_server.storage.notifications import CREDENTIALS, announce, run_list
 from support.core import Member
 from support.edge import EdgeServer, edge_server
 from support.events import Message, open_stream
 from support.processes import wait_until
 
 
-def note(server: EdgeServer, run_id: str, count: int = 1) -> None:
+def note(server: EdgeServer, run_id: str, count: int = 1, name: str = "loss") -> None:
     """Adds `count` events to a run, in one transaction."""
     for_all = range(count)
     server.core.write(
         lambda session: [
-            record_event(session, run_id, "metrics", {"names": ["loss"], "n": n}, now=server.core.clock.now())
+            record_event(session, run_id, "metrics", {"names": [name], "n": n}, now=server.core.clock.now())
             for n in for_all
         ]
     )
@@ -108,6 +108,46 @@ def test_a_stream_without_news_says_that_it_is_open(server: EdgeServer, monkeypa
     monkeypatch.setattr(curves, "KEEP_ALIVE_S", 0.05)
     with open_stream(server.admin, "runs") as stream:
         assert next(line for line in stream._lines if line == ": ping")
+
+
+def test_news_of_others_do_not_keep_a_stream_silent(server: EdgeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(curves, "KEEP_ALIVE_S", 0.5)
+    heard = threading.Event()
+
+    def change_credentials() -> None:
+        while not heard.wait(0.05):
+            server.core.write(lambda session: announce(session, CREDENTIALS))
+
+    others = threading.Thread(target=change_credentials)
+    others.start()
+    try:
+        with open_stream(server.admin, "runs") as stream:
+            assert next(line for line in stream._lines if line == ": ping")
+    finally:
+        heard.set()
+        others.join()
+
+
+def test_a_slow_reader_sees_nothing_that_came_after_its_credential_was_revoked(server: EdgeServer) -> None:
+    large, other = (server.core.submit(wait_for_devices=True) for _ in range(2))
+    note(server, large.id, 400, "x" * 20_000)  # more than the buffers between take
+    made = server.admin.post("/api/v1/tokens", json={"name": "slow", "role": "viewer"}).json()
+    parts = urlsplit(server.url)
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        connection.connect((parts.hostname, parts.port))
+        connection.settimeout(20)
+        place = f"topics=run:{large.id},run:{other.id}&from={large.id}=0,{other.id}={other.last_event}"
+        head = f"Host: {parts.netloc}\r\nAuthorization: Bearer {made['secret']}\r\n\r\n"
+        connection.sendall(f"GET /api/v1/stream?{place} HTTP/1.1\r\n{head}".encode())
+        pieces = chunks_of(connection)
+        received = next(pieces) + next(pieces)
+        assert server.admin.delete(f"/api/v1/tokens/{made['id']}").status_code == 204
+        note(server, other.id, 3, "made later")
+        received += b"".join(pieces)
+
+    assert b"made later" not in received
+    assert received.count(b"event: run\n") < 400 + large.last_event
 
 
 def test_a_stream_starts_where_from_says_or_at_the_end(server: EdgeServer) -> None:

@@ -1,6 +1,4 @@
-"""What a run did over time: its metrics as curves, and every point of them as a file; where its time went; and its
-news as they come, by `GET /stream`.
-"""
+"""What a run did over time: its metrics as curves and as files, where its time went, and its news as they come."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,7 +13,6 @@ from drumline.contracts import api
 from drumline.contracts.base import AttemptId, RunId, Text, Timestamp, to_micros
 from drumline.contracts.events import MetricName
 from drumline_server.base.errors import InvalidRequestError
-from drumline_server.base.settings import Clock, Settings
 from drumline_server.http.dependencies import (
     DEFAULT_PAGE,
     EXPORT,
@@ -29,7 +26,7 @@ from drumline_server.http.dependencies import (
 )
 from drumline_server.http.json_bodies import in_pieces
 from drumline_server.http.request_context import AppState
-from drumline_server.live.streams import Subscriber, format_positions, parse_positions, parse_topics
+from drumline_server.live.streams import Subscriber, parse_positions, parse_topics, to_opening
 from drumline_server.services import identity, ledger
 from drumline_server.services import runs as details
 from drumline_server.services.ledger import MAX_LANES, MAX_PIECES, By, Period, Rates, UsageOf, View
@@ -169,7 +166,7 @@ async def compare_metrics(
     kept = frozenset(columns or api.CURVE_COLUMNS)
     wanted = comparison.Comparison(tuple(dict.fromkeys(names)), x, start, end, buckets, kept, frozenset(whole), digits)
     read, project_id = app.database.read, principal.project_id
-    asked, most = list(dict.fromkeys(runs)), comparison.RUNS_AT_ONCE
+    asked, most = list(dict.fromkeys(runs)), wanted.runs_at_once
     parts = [asked[at : at + most] for at in range(0, len(asked), most)]  # a read each: nobody waits for all of them
     spans: list[Span] = []
     for some in parts:
@@ -326,16 +323,15 @@ async def list_ledgers(
 
 stream_router = api_router(tags=["stream"])
 
-RETRY_MS = 1_000
 RECHECK_S = 30.0
 """How long a stream may outlive a credential that expires, or that another server revokes."""
 KEEP_ALIVE_S = 15.0
 """A stream without news says that it is open, or what stands between would close it."""
 _TEXT = {"type": "string"}
 _FIELDS = {"data": _TEXT, "event": _TEXT, "id": _TEXT, "retry": {"type": "integer", "minimum": 0}}
-_MESSAGES: dict[str, Any] = {"itemSchema": {"type": "object", "properties": _FIELDS}}  # Any: as OpenAPI has it
+_MESSAGES = {"itemSchema": {"type": "object", "properties": _FIELDS}}
+_RESPONSES: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": _MESSAGES}}}  # Any: as OpenAPI
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-_OPENING = ": drumline\n{position}retry: {retry}\n\n"
 
 
 class _EventStream(StreamingResponse):
@@ -360,9 +356,7 @@ async def subscribe(
         app.live.leave(subscriber)
 
 
-@stream_router.get(
-    "/stream", response_class=_EventStream, responses={200: {"content": {"text/event-stream": _MESSAGES}}}
-)
+@stream_router.get("/stream", response_class=_EventStream, responses=_RESPONSES)
 async def stream(subscriber: Annotated[Subscriber, Depends(subscribe)], app: AppDep) -> StreamingResponse:
     """Events of runs (`event: run`) and hints that a list changed (`event: hint`).
 
@@ -374,25 +368,32 @@ async def stream(subscriber: Annotated[Subscriber, Depends(subscribe)], app: App
 
 async def _pieces(subscriber: Subscriber, app: AppState) -> AsyncIterator[bytes]:
     """The stream's bytes as they come: all that is owed in few pieces, since each costs more than what it holds."""
-    positions = format_positions(subscriber.positions)
-    yield _OPENING.format(position=f"id: {positions}\n" if positions else "", retry=RETRY_MS).encode()
-    checked_at = asyncio.get_running_loop().time()
+    yield to_opening(subscriber.positions)
+    now = asyncio.get_running_loop().time
+    checked_at = said_at = now()
+
+    async def is_welcome() -> bool:
+        nonlocal checked_at
+        if not subscriber.is_doubted and now() - checked_at <= RECHECK_S:
+            return True
+        subscriber.is_doubted, checked_at = False, now()
+        who, idle_s, at = subscriber.principal, app.settings.session_idle_s, app.clock.now()
+        return await app.database.read(partial(identity.is_still_good, principal=who, idle_s=idle_s, now=at))
+
     while not subscriber.closing:
-        sent = False
+        piece = b""
         async for piece in app.live.owed(subscriber):
-            sent = True
-            yield piece
-        if subscriber.is_over:
-            return
-        if subscriber.is_doubted or asyncio.get_running_loop().time() - checked_at > RECHECK_S:
-            subscriber.is_doubted = False
-            checked_at = asyncio.get_running_loop().time()
-            if not await _is_still_welcome(app.database, subscriber, app.settings, app.clock):
+            # A slow reader is owed what was read long after its credential was revoked.
+            if not await is_welcome():
                 return
-        if not sent and not await subscriber.wait(KEEP_ALIVE_S):
+            yield piece
+            said_at = now()
+        if subscriber.is_over or not await is_welcome():
+            return
+        if piece:
+            continue
+        # What wakes a stream may be news of others: it has been silent all the same.
+        await subscriber.wait(max(0.0, said_at + KEEP_ALIVE_S - now()))
+        if now() - said_at >= KEEP_ALIVE_S:
             yield b": ping\n\n"
-
-
-async def _is_still_welcome(database: Database, subscriber: Subscriber, settings: Settings, clock: Clock) -> bool:
-    principal, idle_s, now = subscriber.principal, settings.session_idle_s, clock.now()
-    return await database.read(lambda session: identity.is_still_good(session, principal, idle_s=idle_s, now=now))
+            said_at = now()
