@@ -5,6 +5,7 @@ import { StrictMode, startTransition } from "react";
 import { createRoot } from "react-dom/client";
 // The libraries have run by now; next comes the page's own code.
 import "./app/after-libraries";
+import { forgetAhead } from "./api/ahead";
 import { firstPage } from "./app/first-page";
 import { createQueryClient } from "./app/query-client";
 import { createAppRouter } from "./app/router";
@@ -22,6 +23,7 @@ const queryClient = createQueryClient(() => {
 const router = createAppRouter(queryClient);
 watchSystemTheme();
 onSessionChange(() => {
+  forgetAhead();
   live.restart();
   void queryClient.resetQueries();
 });

@@ -16,3 +16,8 @@ export function takeAhead({ method, url }: Request): Promise<Response> | undefin
   asked.delete(pathname + search);
   return answer;
 }
+
+/** Answers that nobody took by then are none to a question of later, nor of another person. */
+export function forgetAhead(): void {
+  globalThis.window?.askedAhead?.clear();
+}

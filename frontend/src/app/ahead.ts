@@ -64,7 +64,12 @@ async function namesAhead(client: QueryClient, runId: string, search: string | u
   const page = await client.fetchInfiniteQuery(metricNamesQuery(runId, search, undefined));
   const [all] = page.pages;
   if (!all || all.next) return;
-  for (const [group, items] of Map.groupBy(all.items, ({ name }) => groupOf(name)))
+  const groups = new Map<string, typeof all.items>();
+  for (const item of all.items) {
+    const group = groupOf(item.name);
+    groups.set(group, [...(groups.get(group) ?? []), item]);
+  }
+  for (const [group, items] of groups)
     client.setQueryData(metricNamesQuery(runId, search, group).queryKey, {
       pages: [{ ...all, items }],
       pageParams: [undefined],

@@ -1,5 +1,5 @@
 import { type QueryClient, useQueryClient } from "@tanstack/react-query";
-import { useEffect, useRef, useState } from "react";
+import { useEffect, useEffectEvent, useRef, useState } from "react";
 import { keys } from "@/api/queries";
 import type { Run, Straggler } from "@/api/schema";
 import { isTerminal } from "@/api/states";
@@ -47,6 +47,9 @@ const CONSEQUENCES: Record<
 /** Answers that are gathered for so long belong to bulk telemetry, of which the next event is never far. */
 const BULK_MS = 500;
 
+/** Of clocks that differ a little. */
+const JUST_NOW_MS = 60_000;
+
 /** Keeps everything on screen about a run up to date. The end of a run renews it all once, so that every view settles. */
 export function useLiveRun(run: SteadyRun): void {
   // The server closes a stream of ended runs only; the last event of a run comes after all its telemetry is stored.
@@ -61,6 +64,13 @@ export function useLiveRun(run: SteadyRun): void {
       pending.clear();
     };
   }, []);
+  const renew = useEffectEvent(() => {
+    if (!isTerminal(run.state)) later(client, timers.current, run.id, "metrics");
+    else if (Math.abs(Date.now() - Date.parse(run.ended_at ?? "")) < JUST_NOW_MS)
+      void client.invalidateQueries({ queryKey: keys.run(run.id) });
+  });
+  // Curves are asked for together with the run: its news tell nothing of what came between both answers.
+  useEffect(() => renew(), []);
   useRunEvents(run.id, over ? undefined : run.last_event, {
     onEvent: (event) => {
       if (event.kind === "progress" || event.kind === "arrivals") keepProgress(client, run.id, event);

@@ -38,9 +38,14 @@ export function firstCurvesQuery(client: QueryClient, runId: string, range: Curv
   return queryOptions({
     queryKey: [...runKeys.metrics(runId), "first", first, range] as const,
     queryFn: async () => {
+      const askedAt = Date.now();
       const answer = await fetchMetrics(runId, asked(range, { first }));
-      for (const { name } of answer.series)
-        client.setQueryData(curvesQuery(client, runId, [name], range).queryKey, [pick(answer, name)]);
+      for (const { name } of answer.series) {
+        const { queryKey } = curvesQuery(client, runId, [name], range);
+        // A chart that did not wait for this one has a newer answer of its own.
+        if ((client.getQueryState(queryKey)?.dataUpdatedAt ?? 0) <= askedAt)
+          client.setQueryData(queryKey, [pick(answer, name)], { updatedAt: askedAt });
+      }
       return answer.series.length;
     },
   });

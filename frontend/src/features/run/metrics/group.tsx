@@ -1,6 +1,6 @@
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
-import { type ReactNode, useId, useMemo } from "react";
+import { type ReactNode, useEffect, useEffectEvent, useId, useMemo } from "react";
 import { ChartCell } from "@/components/metrics/chart-cell";
 import { inOrder, titleOf } from "@/components/metrics/series";
 import { formatSpecs, groupOf, parseSpecs, type Spec, sameSpec } from "@/components/metrics/view";
@@ -38,7 +38,7 @@ export function MetricGroup({ group, names, open, onToggle, shared }: GroupProps
       title={title}
       wide={enlarged ? 3 : columnsOf(names)}
     >
-      <Names group={group} shared={shared} />
+      <Names group={group} least={names} shared={shared} />
     </Fold>
   );
 }
@@ -91,11 +91,24 @@ export function Fold({ title, note, open, onToggle, wide, children }: FoldProps)
   );
 }
 
-function Names({ group, shared }: { group: string; shared: Shared }) {
+interface NamesProps {
+  group: string;
+  /** As many as were counted: a list that was asked for before lacks those that came since. */
+  least: number;
+  shared: Shared;
+}
+
+function Names({ group, least, shared }: NamesProps) {
   const { runId } = route.useParams();
   const { q } = route.useSearch();
   const found = useInfiniteQuery(metricNamesQuery(runId, q, group));
   const names = useMemo(() => inOrder(found.data?.pages.flatMap(({ items }) => items) ?? []), [found.data]);
+  const lacks = found.data !== undefined && !found.hasNextPage && names.length < least;
+  const renew = useEffectEvent(() => {
+    if (lacks) void found.refetch();
+  });
+  // biome-ignore lint/correctness/useExhaustiveDependencies: once for each count, whatever the answer is
+  useEffect(() => renew(), [least, found.data === undefined]);
   const specs = useMemo(() => names.map(({ name }): Spec => [name]), [names]);
   if (!found.data) {
     if (found.error)

@@ -152,8 +152,15 @@ interface Look {
 }
 
 function rowsOf(layout: Layout, devices: readonly PlacedDevice[]): Map<string, Cell[]> {
-  if (devices.every(({ logical }) => !logical)) return new Map();
-  return Map.groupBy(layout.cells, (cell) => rowOf(cell, devices));
+  const rows = new Map<string, Cell[]>();
+  if (devices.every(({ logical }) => !logical)) return rows;
+  for (const cell of layout.cells) {
+    const key = rowOf(cell, devices);
+    const row = rows.get(key) ?? [];
+    row.push(cell);
+    rows.set(key, row);
+  }
+  return rows;
 }
 
 function rowOf({ group, row, device }: Cell, devices: readonly PlacedDevice[]): string {
