@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from drumline.distribute.observe import MAX_FREQUENT_ELEMENTS
 from drumline.distribute.observe.non_finite import ExchangeWatch, Reduced, Watched
 from drumline.distribute.observe.observation import Observation
 from drumline.distribute.tracing import jaxprs
-from drumline.distribute.tracing.instrumentation import SUMS, is_instrumented
+from drumline.distribute.tracing.instrumentation import SUMS, Division, is_instrumented, mean_of_sum
 from drumline.distribute.tracing.reduction_names import all_reduce_name
 
 #: Collectives over arrays of different shapes.
@@ -55,9 +55,9 @@ class Rendezvous:
         ops: CrossDeviceOps,
         observation: Observation,
         names: Mapping[Any, str],
-        means: Set[Any],
+        means: Mapping[Any, Division],
     ) -> None:
-        """``names`` and ``means``: of what the all-reduces put out, the variables' names, and which become means."""
+        """``names`` and ``means``: of what all-reduces put out, the variables' names, and how some become means."""
         self._devices = devices
         self._ops = ops
         self._observation = observation
@@ -112,7 +112,7 @@ class Rendezvous:
         out = eqn.outvars[sum(before is eqn for before in first.eqns[:at])]
         is_mean = eqn.params.get("op") == "MEAN" or out in self._means
         if out in self._means and self._reads_sums:  # which the program itself divides afterwards
-            result = result / len(operands)
+            result = mean_of_sum(result, len(operands), self._means[out])
         name = self._names.get(out) or all_reduce_name(eqn)
         return Reduced(Watched(name, "mean" if is_mean else "sum", jnp.shape(result)), operands, result)
 

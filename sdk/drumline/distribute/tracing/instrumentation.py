@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from drumline.distribute.combine.primitives import quotient_p
+from drumline.distribute.combine.primitives import exact_quotient, quotient_p
 from drumline.distribute.observe import MAX_FREQUENT_ELEMENTS, MAX_LISTED_ELEMENTS, SummaryOnDevice
 from drumline.distribute.observe.summaries import bucket_width, is_brought_whole
 from drumline.distribute.tracing import jaxprs
@@ -150,11 +150,12 @@ class _Interpreter:
         for operand, result, out in zip(operands, results, eqn.outvars, strict=True):
             if np.size(operand) > MAX_FREQUENT_ELEMENTS and not self._with_large:
                 continue
-            means = is_mean(jaxpr, position, out, self._num_replicas)
-            if means and eqn.params.get("op") != "MEAN":
-                result = result / self._num_replicas
+            by = mean_by(jaxpr, position, out, self._num_replicas)
+            if by is not None and by != "own":
+                result = mean_of_sum(result, self._num_replicas, by)
             name = self._names.get(out) or all_reduce_name(eqn)
-            one = InstrumentedCollective(name, "mean" if means else "sum", np.shape(operand), str(out.aval.dtype))
+            op: Literal["sum", "mean"] = "sum" if by is None else "mean"
+            one = InstrumentedCollective(name, op, np.shape(operand), str(out.aval.dtype))
             seen += self._take(one, operand, result, out.aval.size * out.aval.dtype.itemsize)
 
     def _take(self, one: InstrumentedCollective, operand: Any, result: Any, nbytes: int) -> Iterator[_Seen]:
@@ -169,31 +170,49 @@ class _Interpreter:
             yield summary, summary_words(operand, result), summary_words(result)
 
 
-def is_mean(jaxpr: Any, position: int, out: Any, num_replicas: int) -> bool:
-    """Whether the all-reduce at ``position`` is a mean, of its own or by what is done to its result."""
-    return jaxpr.eqns[position].params.get("op") == "MEAN" or becomes_mean(jaxpr, position, out, num_replicas)
+Division = Literal["own", "exact", "plain"]
 
 
-def becomes_mean(jaxpr: Any, position: int, out: Any, num_replicas: int) -> bool:
-    """A mean is traced as a psum whose result is at once divided by the number of replicas."""
+def mean_by(jaxpr: Any, position: int, out: Any, num_replicas: int) -> Division | None:
+    """How the all-reduce at ``position`` is a mean: by its ``own`` kind or by what divides its result. None: it is not.
+
+    ``all_reduce("mean")`` is a psum whose result is at once divided ``exact``-ly, as float32 where it is narrower; a
+    program may divide by the number of replicas itself.
+    """
+    if jaxpr.eqns[position].params.get("op") == "MEAN":
+        return "own"
+    wide: Any = out
     for eqn in jaxpr.eqns[position + 1 :]:
-        if eqn.primitive is quotient_p and eqn.invars[0] is out:
-            return bool(eqn.params["count"] == num_replicas)
-        if eqn.primitive.name == "div" and eqn.invars[0] is out and jaxprs.is_literal(eqn.invars[1]):
-            return bool(np.all(np.asarray(eqn.invars[1].val) == num_replicas))
-    return False
+        if not eqn.invars:
+            continue
+        divided = eqn.invars[0]
+        if eqn.primitive.name == "convert_element_type" and divided is out and out.aval.dtype.itemsize == 2:
+            wide = eqn.outvars[0]
+        if eqn.primitive is quotient_p and (divided is out or divided is wide):
+            return "exact" if eqn.params["count"] == num_replicas else None
+        if eqn.primitive.name == "div" and divided is out and jaxprs.is_literal(eqn.invars[1]):
+            return "plain" if np.all(np.asarray(eqn.invars[1].val) == num_replicas) else None
+    return None
 
 
-def means_of(traced: TracedStep, num_replicas: int) -> set[Any]:
-    """Of the step's all-reduces at its top level, the outputs that are sums and become means."""
+def mean_of_sum(total: Any, num_replicas: int, by: Division) -> Any:
+    """What a step makes of a sum that becomes a mean, to the last bit."""
+    if by != "exact":
+        return total / num_replicas
+    wide = total.astype(jnp.float32) if total.dtype.itemsize == 2 else total
+    return exact_quotient(wide, num_replicas).astype(total.dtype)
+
+
+def means_of(traced: TracedStep, num_replicas: int) -> dict[Any, Division]:
+    """Of the step's all-reduces at its top level, the outputs that are sums and become means, and how."""
     jaxpr = traced.jaxpr.jaxpr
-    return {
-        out
+    found = {
+        out: mean_by(jaxpr, position, out, num_replicas)
         for position, eqn in enumerate(jaxpr.eqns)
-        if is_instrumented(eqn) and eqn.params.get("op") != "MEAN"
+        if is_instrumented(eqn)
         for out in eqn.outvars
-        if becomes_mean(jaxpr, position, out, num_replicas)
     }
+    return {out: by for out, by in found.items() if by is not None and by != "own"}
 
 
 def has_instrumented(jaxpr: Any, *, large: bool) -> bool:

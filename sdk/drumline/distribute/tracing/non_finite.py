@@ -19,7 +19,7 @@ from jax import lax
 from drumline.distribute.observe.non_finite import COUNTS, Watched
 from drumline.distribute.tracing import jaxprs
 from drumline.distribute.tracing.finite_bound import FiniteBounds
-from drumline.distribute.tracing.instrumentation import is_instrumented, is_mean
+from drumline.distribute.tracing.instrumentation import is_instrumented, mean_by
 from drumline.distribute.tracing.reduction_names import all_reduce_name, variables_of
 from drumline.distribute.tracing.step import TracedStep
 from drumline.distribute.values.per_replica import REPLICA_AXIS
@@ -88,7 +88,7 @@ def _evaluate(
             if _is_watched(eqn):
                 shares.append(bounds.share(atom))
                 pairs.append((operand, result))
-                op: Literal["sum", "mean"] = "mean" if is_mean(jaxpr, position, out, num_replicas) else "sum"
+                op: Literal["sum", "mean"] = "mean" if mean_by(jaxpr, position, out, num_replicas) else "sum"
                 watched.append(Watched(names.get(out) or all_reduce_name(eqn), op, tuple(out.aval.shape)))
     is_proven = jnp.stack(shares).max() <= jnp.float32(1)  # False for NaN
     # Two: one for both would keep what went in until what comes out is there, and the step's memory would grow by it.

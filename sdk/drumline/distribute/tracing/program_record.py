@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from drumline.distribute.combine.primitives import aggregate_p
 from drumline.distribute.observe import CollectiveOperation, DispatchedProgram, StepProgramRecord
 from drumline.distribute.tracing import jaxprs
-from drumline.distribute.tracing.instrumentation import becomes_mean, is_instrumented
+from drumline.distribute.tracing.instrumentation import is_instrumented, mean_by
 from drumline.distribute.tracing.reduction_names import collective_name, variables_of
 from drumline.distribute.tracing.uniformity import COLLECTIVES, over_replicas
 
@@ -112,7 +112,7 @@ def _operations(jaxpr: Any, position: int, times: int | None, mean_of: int) -> I
     kind, op = _kind(eqn)
     for operand, out in zip(eqn.invars, eqn.outvars, strict=False):
         shape, dtype = tuple(operand.aval.shape), operand.aval.dtype
-        is_mean = mean_of > 0 and op == "sum" and becomes_mean(jaxpr, position, out, mean_of)
+        is_mean = mean_of > 0 and op == "sum" and mean_by(jaxpr, position, out, mean_of) is not None
         operation = CollectiveOperation(
             name=collective_name(kind, eqn),
             kind=kind,
