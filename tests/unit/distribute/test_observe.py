@@ -168,24 +168,6 @@ def test_all_reduces_inside_a_sampled_step_are_recorded_with_inputs_and_result(t
     assert float(weight) == pytest.approx(0.5 * 2 * 2 * 2 + 2 + 2)
 
 
-@pytest.mark.parametrize("dtype", [jax.numpy.bfloat16, np.float16, np.float32], ids=["bfloat16", "float16", "float32"])
-@pytest.mark.parametrize("executor", ["spmd", "pmap", "mpmd"])
-def test_a_mean_is_recorded_as_the_mean_that_the_step_has_to_the_last_bit(dtype: Any, executor: Any) -> None:
-    recorder = Recorder()
-    strategy = dist.MirroredStrategy(jax.devices()[:3], executor=executor)
-    strategy.observe(recorder, reductions_every=1)
-    parts = [np.random.default_rng(seed).normal(size=9).astype(dtype) for seed in range(3)]
-
-    means = strategy.run(
-        lambda x: (dist.all_reduce("mean", x), dist.all_reduce("sum", x * 3) / 3),
-        args=(dist.PerReplica.from_components(parts),),
-    )
-
-    for record, mean in zip(recorder.reductions, means, strict=True):
-        assert (record.op, record.denominator) == ("mean", 3)
-        assert np.asarray(record.result).tobytes() == np.asarray(mean.values[0]).tobytes()
-
-
 def test_large_all_reduces_are_summarized_by_the_step_itself(two: dist.MirroredStrategy) -> None:
     recorder = Recorder()
     two.observe(recorder, reductions_every=1, large_reductions_every=LARGE_EVERY)
