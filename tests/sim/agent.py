@@ -194,6 +194,10 @@ class Answers:
             self._agent.host.world.violation(f"{self._agent.host.name} beat early twice in a second, for nothing")
         self._idle_at = now
 
+    def refuse(self, detail: str) -> None:
+        """Every agent has the keys of its members."""
+        self._agent.host.world.violation(f"{self._agent.host.name} is not heard: {detail}")
+
     def take_on(self) -> None:
         """A heartbeat brought work."""
         self._idle_at = -math.inf
@@ -219,6 +223,8 @@ class SimMembers(MemberRegistry):
         self._answers = answers
 
     def apply_reply(self, reply: HeartbeatReply) -> bool:
+        for refusal in reply.refused:
+            self._answers.refuse(refusal.detail)
         has_work = super().apply_reply(reply)
         if has_work:
             self._answers.take_on()

@@ -3,7 +3,7 @@
 from typing import Any
 
 from drumline.contracts import api
-from drumline.contracts.worker_api import StoredRuns
+from drumline.contracts.retention import StoredRuns
 from drumline_server.lifecycle import checkpoints
 from drumline_server.services import submit
 from support.core import TESTER, Core, Member, Worker

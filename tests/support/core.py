@@ -297,15 +297,19 @@ class Worker:
         plans: Sequence[str] = (),
         draining: bool = False,
         unsent: Mapping[str, int] | None = None,
+        key: Key = "its own",
     ) -> HeartbeatReply:
-        """One heartbeat, taken as the endpoint takes it."""
+        """One heartbeat, taken as the endpoint takes it; `key` comes with what is told of each member."""
         body = Heartbeat(
             incarnation=self.incarnation,
             sent_at=from_micros(self.core.clock.now()),
-            members=members,
+            members=tuple(each.model_copy(update={"key": each.key or _resolve(key, each.member)}) for each in members),
             plans=tuple(plans),
             draining=draining,
-            unsent=tuple(UnsentTelemetry(member=member, unsent_bytes=size) for member, size in (unsent or {}).items()),
+            unsent=tuple(
+                UnsentTelemetry(member=member, unsent_bytes=size, key=_resolve(key, member))
+                for member, size in (unsent or {}).items()
+            ),
         )
         now = self.core.clock.now()
         if heartbeat.is_idle(body):
@@ -321,8 +325,7 @@ class Worker:
 
     def claim(self, notice: MemberNotice, *, fence: int | None = None, key: Key = "its own") -> Claimed:
         """Claims a member."""
-        key = key_of(notice.member) if key == "its own" else key
-        body = Claim(incarnation=self.incarnation, fence=fence or notice.fence, key=key)
+        body = Claim(incarnation=self.incarnation, fence=fence or notice.fence, key=_resolve(key, notice.member))
         return self.core.write(
             lambda session: claim_lifecycle.claim(session, self.host_id, notice.member, body, now=self.core.clock.now())
         )
@@ -336,6 +339,10 @@ class Worker:
 def key_of(member: str) -> SecretStr:
     """The key that a worker of these tests claims a member with: another for each."""
     return SecretStr(member.removeprefix("mem_").ljust(43, "k"))
+
+
+def _resolve(key: Key, member: str) -> SecretStr | None:
+    return key_of(member) if key == "its own" else key
 
 
 @dataclass
@@ -363,11 +370,7 @@ class Member:
         return self._say(ingest.store_batch, EventBatch(**owner, first_seq=events[0].seq, events=events))
 
     def _say(self, take: Callable[..., T], body: EventBatch | MemberEnd) -> T:
-        core, host_id, key = (
-            self.worker.core,
-            self.worker.host_id,
-            key_of(self.id) if self.key == "its own" else self.key,
-        )
+        core, host_id, key = self.worker.core, self.worker.host_id, _resolve(self.key, self.id)
         return core.write(lambda session: take(session, host_id, self.id, body, key=key, now=core.clock.now()))
 
     def start(self) -> "Member":

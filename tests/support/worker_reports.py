@@ -10,15 +10,18 @@ from typing import Any
 from drumline.contracts.events import EventBatch, MemberAck, MemberEnd, WorkerEvent
 from drumline.contracts.plans import PlanReport
 from drumline.contracts.records import FRAMED
+from drumline.contracts.retention import StoredRuns
 from drumline.contracts.worker_api import (
     Claimed,
     DeviceCheckReport,
     DeviceCheckReports,
     Enrolled,
     Heartbeat,
+    HeartbeatReply,
+    MemberHeartbeat,
+    MemberRefusal,
     Register,
     Registered,
-    StoredRuns,
 )
 from support.layer import Answer, Request
 
@@ -84,6 +87,8 @@ class Heard:
     registrations: list[Register] = field(default_factory=list)
     heartbeats: list[Heartbeat] = field(default_factory=list)
     """Those that the server took."""
+    refused: list[MemberRefusal] = field(default_factory=list)
+    """What of them it did not take, as it answered."""
     claims: list[str] = field(default_factory=list)
     checked: list[DeviceCheckReport] = field(default_factory=list)
     asked_to_expire: list[str] = field(default_factory=list)
@@ -116,6 +121,7 @@ class Heard:
             self._adopt(Registered.model_validate_json(answer.body).incarnation)
         elif last == "heartbeat":
             self.heartbeats.append(Heartbeat.model_validate_json(request.body))
+            self.refused += HeartbeatReply.model_validate_json(answer.body).refused
         elif last == "probes":
             self.checked += DeviceCheckReports.model_validate_json(request.body).probes
         elif last == "checkpoints":
@@ -143,6 +149,11 @@ class Heard:
             record.end = record.end or MemberEnd.model_validate_json(request.body)
             record.ended_at = record.ended_at or time.monotonic()
         record.acked_seq = MemberAck.model_validate_json(answer.body).acked_seq
+
+    def told_of(self, member: str, since: int) -> list[MemberHeartbeat]:
+        """What heartbeats told of where the member stands, from that one on."""
+        told = [each for beat in self.heartbeats[since:] for each in beat.members]
+        return [each for each in told if each.member == member and each.tick is not None]
 
     # waiting
 

@@ -65,7 +65,7 @@ _BRIEFLY.maxstring = _BRIEFLY.maxother = _BRIEFLY.maxlong = _SHOWN_VALUE
 _SHOWN_FIELD = 200
 """Characters of the name of a field that is wrong: whoever sends it may make it up."""
 _SHOWN_ERRORS = 20
-_SECRET_FIELDS = frozenset({"token", "code", "secret", "authorization"})
+_SECRET_FIELDS = frozenset({"token", "code", "secret", "authorization", "key"})
 _STRATEGIES = ("mirrored", "central_storage", "tpu", "one_device")
 
 

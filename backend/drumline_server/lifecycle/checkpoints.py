@@ -8,10 +8,10 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.base import is_id, new_id
 from drumline.contracts.events import CheckpointEvent
-from drumline.contracts.retention import CheckpointKey, select_kept
+from drumline.contracts.retention import CheckpointKey, ExpiredRuns, StoredRuns, select_kept
 from drumline.contracts.spec import CheckpointSpec
 from drumline.contracts.states import TERMINAL_RUN, CheckpointState
-from drumline.contracts.worker_api import ExpiredRuns, ResumePoint, StoredRuns
+from drumline.contracts.worker_api import ResumePoint
 from drumline_server.base.callers import decode_cursor, page_of
 from drumline_server.base.errors import InvalidRequestError
 from drumline_server.lifecycle.guard import require_incarnation

@@ -131,13 +131,19 @@ def require_key(locked: LockedMember, key: SecretStr | None) -> None:
 
     The token of a host is not enough to speak for a run: whoever has it has not what the claim's worker made up.
     """
-    known = locked.member.key_hash
+    refusal = refuse_key(locked.member.id, locked.member.key_hash, key)
+    if refusal is not None:
+        raise refusal
+
+
+def refuse_key(member_id: str, known: str | None, key: SecretStr | None) -> DrumlineError | None:
+    """As `require_key`, by the hash that is known of the member's key: what to raise, or to tell, if anything."""
     if known is None or (key is not None and compare_digest(digest(key.get_secret_value()), known)):
-        return
+        return None
     came = "without a key" if key is None else "with another key"
-    raise DrumlineError(
+    return DrumlineError(
         ProblemCode.FENCED,
-        f"Member {locked.member.id} was claimed with a key, and this came {came}.",
+        f"Member {member_id} was claimed with a key, and this came {came}.",
         hint="Only the worker that claimed a member can speak for it; its key is in its data directory.",
     )
 

@@ -4,7 +4,8 @@ Idle hosts have nothing to tell and nothing to hear. Heartbeats that come at onc
 one guarded write; statements are made once: making one costs more than running it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import SecretStr
@@ -18,11 +19,13 @@ from drumline.contracts.reasons import EndReason
 from drumline.contracts.stacks import StacksReport, StacksRequest
 from drumline.contracts.states import TERMINAL_MEMBER, AttemptState, DeviceState, MemberState, RunState
 from drumline.contracts.worker_api import (
+    KEYED_HEARTBEAT_PROTOCOL,
     PROTOCOL_VERSION,
     Heartbeat,
     HeartbeatReply,
     MemberHeartbeat,
     MemberNotice,
+    MemberRefusal,
     UnsentTelemetry,
 )
 from drumline_server.lifecycle import probes
@@ -30,6 +33,7 @@ from drumline_server.lifecycle.finish import mark_gang_hung
 from drumline_server.lifecycle.guard import (
     is_from_the_future,
     lock_member,
+    refuse_key,
     require_clock,
     require_fence,
     require_incarnation,
@@ -99,15 +103,16 @@ def record_heartbeat(session: Session, host_id: str, heartbeat: Heartbeat, *, no
     require_clock(status.last_heartbeat_at, now=now)
     if not _renew(session, [(status, heartbeat)], now):
         require_incarnation(session, host_id, heartbeat.incarnation)  # there was another registration meanwhile
+    heard = _hear(session, host_id, heartbeat)
     # Before the live members are read: the same reply then has the gang dump its stacks.
-    for reported in heartbeat.members:
+    for reported in heard.members:
         if reported.tick is not None and reported.tick.overdue:
             _record_hang(session, host_id, heartbeat.incarnation, reported, now=now)
-    record_waits(session, host_id, heartbeat.incarnation, heartbeat.members, now=now)
-    record_unsent(session, host_id, heartbeat.unsent, now=now)
+    _record_waits(session, host_id, heartbeat.incarnation, heard, now=now)
+    _record_unsent(session, host_id, heard.unsent, now=now)
     live = _live_members(session, host_id, heartbeat.incarnation) if status.has_members else ()
     by_id = {row[0].id: row for row in live}
-    for reported in heartbeat.members:
+    for reported in heard.members:
         if reported.member in by_id:
             _record_step(by_id[reported.member][0], reported)
     return HeartbeatReply(
@@ -116,13 +121,61 @@ def record_heartbeat(session: Session, host_id: str, heartbeat: Heartbeat, *, no
         fenced=_stale_members(session, host_id, heartbeat.members, by_id),
         probes=due_device_checks(session, host_id, now=now) if status.has_quarantined else (),
         plans=probes.probe_orders(session, host_id, heartbeat.plans, now=now) if status.has_plans else (),
-        held=members_waited_for(session, [row[0] for row in live]),
+        held=_members_waited_for(session, [row[0] for row in live]),
         stacks=tuple(_stacks_request(row[0]) for row in live if _is_asked_for_stacks(row[0])),
         unwanted_plans=probes.abandoned_probes(session, host_id, heartbeat.plans, now=now),
+        refused=heard.refused,
         drain=status.drain_requested_at is not None,
         server_time=from_micros(now),
         protocol=PROTOCOL_VERSION,
     )
+
+
+_TOLD_OF = select(Member.id, Member.state, Member.phase, Member.key_hash, Member.protocol).where(
+    Member.id.in_(bindparam("members", expanding=True)), Member.host_id == bindparam("host")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """What of a heartbeat is said of members by one who may."""
+
+    members: Sequence[MemberHeartbeat] = ()
+    unsent: Sequence[UnsentTelemetry] = ()
+    phases: Mapping[str, str] = field(default_factory=dict)
+    refused: tuple[MemberRefusal, ...] = ()
+
+
+def _hear(session: Session, host_id: str, heartbeat: Heartbeat) -> _Heard:
+    """Leaves out what is told of other hosts' members, of those that nobody claimed, and without the key."""
+    told = [each for each in heartbeat.members if each.step is not None or each.tick is not None]
+    keys = [(each.member, each.key) for each in told] + [(each.member, each.key) for each in heartbeat.unsent]
+    if not keys:
+        return _Heard()
+    rows = session.execute(_TOLD_OF, {"members": list(dict(keys)), "host": host_id})
+    claimed = {row.id: row for row in rows if row.state != MemberState.PENDING}
+    refusals = {
+        member: refusal
+        for member, key in keys
+        if member in claimed and (refusal := _refusal(claimed[member], key)) is not None
+    }
+    may = claimed.keys() - refusals.keys()
+    return _Heard(
+        members=[each for each in told if each.member in may],
+        unsent=[each for each in heartbeat.unsent if each.member in may],
+        phases={member: row.phase for member, row in claimed.items()},
+        refused=tuple(refusals.values()),
+    )
+
+
+def _refusal(member: Columns[*tuple[Any, ...]], key: SecretStr | None) -> MemberRefusal | None:
+    """By what its worker spoke at the claim: who has only the host's token could say now that it is an older one."""
+    if key is None and (member.protocol or 0) < KEYED_HEARTBEAT_PROTOCOL:
+        return None
+    refused = refuse_key(member.id, member.key_hash, key)
+    if refused is None:
+        return None
+    return MemberRefusal(member=member.id, code=refused.code, detail=refused.detail, hint=refused.hint)
 
 
 def _is_asked_for_stacks(member: Member) -> bool:
@@ -226,13 +279,9 @@ def _record_step(member: Member, reported: MemberHeartbeat) -> None:
 
 
 def _record_hang(session: Session, host_id: str, incarnation: str, reported: MemberHeartbeat, *, now: int) -> None:
-    owner = select(Member.id).where(
-        Member.id == reported.member, Member.host_id == host_id, Member.incarnation_id == incarnation
-    )
-    if session.scalar(owner) is None:
-        return
     locked = lock_member(session, host_id, reported.member)
-    if locked.member.fence == reported.fence == locked.run.fence:
+    is_current = locked.member.fence == reported.fence == locked.run.fence
+    if is_current and locked.member.incarnation_id == incarnation:
         mark_gang_hung(session, locked.attempt, now=now)
 
 
@@ -292,9 +341,6 @@ def _stop_reason(attempt: Attempt, run: Run) -> EndReason | None:
 
 
 _RUNNING = "running"
-_PHASES = select(Member.id, Member.phase).where(
-    Member.id.in_(bindparam("members", expanding=True)), Member.host_id == bindparam("host")
-)
 _PEER = aliased(Member)
 _WAITED_FOR = select(Member.id).where(
     Member.id.in_(bindparam("members", expanding=True)),
@@ -320,27 +366,22 @@ _UNSENT = (
 )
 
 
-def record_waits(
-    session: Session, host_id: str, incarnation: str, heartbeats: Sequence[MemberHeartbeat], *, now: int
-) -> None:
+def _record_waits(session: Session, host_id: str, incarnation: str, heard: _Heard, *, now: int) -> None:
     """Gives members the phase of waiting when their program begins to wait, and takes it back when it continues."""
-    told = {each.member: each.tick.activity == WAITING_FOR_TELEMETRY for each in heartbeats if each.tick is not None}
-    if not told:
-        return
-    phases = session.execute(_PHASES, {"members": list(told), "host": host_id}).all()
-    for member_id, phase in phases:
-        if (phase == WAITING_FOR_TELEMETRY) != told[member_id]:
-            _change_phase(session, host_id, member_id, incarnation, waits=told[member_id], now=now)
+    told = {each.member: each.tick.activity == WAITING_FOR_TELEMETRY for each in heard.members if each.tick is not None}
+    for member_id, waits in told.items():
+        if (heard.phases[member_id] == WAITING_FOR_TELEMETRY) != waits:
+            _change_phase(session, host_id, member_id, incarnation, waits=waits, now=now)
 
 
-def record_unsent(session: Session, host_id: str, unsent: Sequence[UnsentTelemetry], *, now: int) -> None:
+def _record_unsent(session: Session, host_id: str, unsent: Sequence[UnsentTelemetry], *, now: int) -> None:
     """Remembers how much is to come of members that have ended: as long as it is told, it is awaited."""
     for member in unsent:
         told = {"member": member.member, "host": host_id, "unsent": member.unsent_bytes, "at": now}
         session.connection().execute(_UNSENT, told)
 
 
-def members_waited_for(session: Session, members: Sequence[Member]) -> tuple[str, ...]:
+def _members_waited_for(session: Session, members: Sequence[Member]) -> tuple[str, ...]:
     """Those of whose gang another member waits."""
     if not members:
         return ()

@@ -50,7 +50,12 @@ def claim(session: Session, host_id: str, member_id: str, body: Claim, *, now: i
         raise FencedError(member.id, body.fence, locked.run.fence)
     if member.state == MemberState.PENDING:
         key_hash = None if body.key is None else digest(body.key.get_secret_value())
-        columns = {"incarnation_id": body.incarnation, "claimed_at": now, "key_hash": key_hash}
+        columns = {
+            "incarnation_id": body.incarnation,
+            "claimed_at": now,
+            "key_hash": key_hash,
+            "protocol": host.protocol,
+        }
         transition_member(session, member, MemberState.CLAIMED, now=now, columns=columns)
         if host.lost_at is not None:  # it was given up for lost: without a lease it would hold the member for ever
             host.last_heartbeat_at, host.lost_at = max(now, host.last_heartbeat_at or 0), None

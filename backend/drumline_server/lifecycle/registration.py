@@ -13,7 +13,7 @@ from drumline.contracts.heartbeats import queue_name
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import TERMINAL_MEMBER, DeviceState, MemberState
-from drumline.contracts.worker_api import PROTOCOL_VERSION, DeviceReport, Register, Registered
+from drumline.contracts.worker_api import OLDEST_PROTOCOL, PROTOCOL_VERSION, DeviceReport, Register, Registered
 from drumline_server.base.errors import DrumlineError
 from drumline_server.base.settings import VERSION, Settings
 from drumline_server.lifecycle import finish
@@ -203,13 +203,9 @@ def register(session: Session, host_id: str, body: Register, terms: WorkerTerms,
     )
 
 
-OLDEST = PROTOCOL_VERSION - 1
-"""The oldest protocol that is understood; workers of 2 do not name it in heartbeats."""
-
-
 def require_protocol(protocol: int, worker: str = "The worker", version: str = "") -> None:
     """Raises DrumlineError conflict, naming both versions and the side that is to be upgraded."""
-    if OLDEST <= protocol <= PROTOCOL_VERSION:
+    if OLDEST_PROTOCOL <= protocol <= PROTOCOL_VERSION:
         return
     if protocol > PROTOCOL_VERSION:
         mend = f"Upgrade the server to drumline {version} first; it also serves workers of the version before."
@@ -218,8 +214,8 @@ def require_protocol(protocol: int, worker: str = "The worker", version: str = "
     told = f" (drumline {version})" if version else ""
     raise DrumlineError(
         ProblemCode.CONFLICT,
-        f"{worker}{told} speaks protocol {protocol}, this server (drumline {VERSION}) {PROTOCOL_VERSION} and the one "
-        "before.",
+        f"{worker}{told} speaks protocol {protocol}, this server (drumline {VERSION}) {OLDEST_PROTOCOL} to "
+        f"{PROTOCOL_VERSION}.",
         hint=mend,
         context={"protocol": PROTOCOL_VERSION},
     )

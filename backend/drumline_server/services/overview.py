@@ -278,6 +278,9 @@ class Figures:
             "drumline_http_request_seconds", "Time to the whole answer.", ("route",), registry=own, buckets=_ANSWER_S
         )
         self._events = Counter("drumline_telemetry_events", "Telemetry events that were taken.", registry=own)
+        self._refusals = Counter(
+            "drumline_refused_members", "Members of which a heartbeat told without their key.", registry=own
+        )
         self._lag_s = Histogram(
             "drumline_telemetry_lag_seconds",
             "From the newest event of a batch, by its host's clock, until the batch was stored.",
@@ -301,6 +304,10 @@ class Figures:
         """Counts a batch of telemetry; a clock ahead of the server's makes no lag below 0."""
         self._events.inc(events)
         self._lag_s.observe(max(0.0, lag_s))
+
+    def count_refusals(self, members: int) -> None:
+        """Counts members of which one heartbeat told without their key."""
+        self._refusals.inc(members)
 
     async def read_text(
         self, database: Database, *, now: int, streams: int, connections: int, notifications: Mapping[str, int]

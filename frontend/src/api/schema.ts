@@ -3735,6 +3735,11 @@ export interface components {
              * @default 2
              */
             protocol: number;
+            /**
+             * Refused
+             * @default []
+             */
+            refused: components["schemas"]["MemberRefusal"][];
             /** Server Time */
             server_time: string;
             /**
@@ -4579,11 +4584,13 @@ export interface components {
         };
         /**
          * MemberHeartbeat
-         * @description A live member in a heartbeat.
+         * @description A live member in a heartbeat: what it says of it needs the key from workers of `KEYED_HEARTBEAT_PROTOCOL`.
          */
         MemberHeartbeat: {
             /** Fence */
             fence: number;
+            /** Key */
+            key?: string | null;
             /** Last Collective */
             last_collective?: string | null;
             /** Member */
@@ -4606,6 +4613,23 @@ export interface components {
             /** Member */
             member: string;
             reason?: components["schemas"]["EndReason"] | null;
+        };
+        /**
+         * MemberRefusal
+         * @description Why nothing is taken of what a heartbeat told of a member; all else of the heartbeat counts.
+         */
+        MemberRefusal: {
+            /** Code */
+            code: string;
+            /** Detail */
+            detail: string;
+            /**
+             * Hint
+             * @default
+             */
+            hint: string;
+            /** Member */
+            member: string;
         };
         /**
          * MemberStacks
@@ -6610,7 +6634,7 @@ export interface components {
             place: string;
             /**
              * Protocol
-             * @default 3
+             * @default 4
              */
             protocol: number;
             /** Replaces */
@@ -7830,9 +7854,11 @@ export interface components {
         };
         /**
          * UnsentTelemetry
-         * @description A member that has ended, and of whose telemetry its host still has something to send.
+         * @description A member that has ended, and of whose telemetry its host still has something to send. Needs the key alike.
          */
         UnsentTelemetry: {
+            /** Key */
+            key?: string | null;
             /** Member */
             member: string;
             /** Unsent Bytes */
@@ -8224,6 +8250,7 @@ export type MemberArrival = components['schemas']['MemberArrival'];
 export type MemberEnd = components['schemas']['MemberEnd'];
 export type MemberHeartbeat = components['schemas']['MemberHeartbeat'];
 export type MemberNotice = components['schemas']['MemberNotice'];
+export type MemberRefusal = components['schemas']['MemberRefusal'];
 export type MemberStacks = components['schemas']['MemberStacks'];
 export type MemberStandingInput = components['schemas']['MemberStanding-Input'];
 export type MemberStandingOutput = components['schemas']['MemberStanding-Output'];

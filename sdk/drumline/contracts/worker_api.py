@@ -35,10 +35,12 @@ from drumline.contracts.spec import CheckpointSpec, Entrypoint, Limits, RecordSp
 from drumline.contracts.stacks import StacksRequest
 from drumline.slices import KnownSlice
 
-PROTOCOL_VERSION = 3
-"""Server and worker may be one apart, either being the newer one."""
+PROTOCOL_VERSION, OLDEST_PROTOCOL = 4, 2
+"""The older one is the last release's: server and worker may be one release apart, either being the newer one."""
 KEYED_PROTOCOL = 3
 """From which on a member is claimed with a key."""
+KEYED_HEARTBEAT_PROTOCOL = 4
+"""From which on heartbeats too tell of a member with its key."""
 KEY_HEADER = "Drumline-Member-Key"
 """Of all that is said of a member once it is claimed with a key."""
 MemberKey = Annotated[
@@ -177,21 +179,27 @@ class Registered(Reply):
     """What the server speaks; those of protocol 2 do not say."""
 
 
+OptionalKey = Annotated[MemberKey | None, Field(exclude_if=lambda key: key is None)]
+"""Of the member; left out for servers that do not know the field."""
+
+
 class MemberHeartbeat(Contract):
-    """A live member in a heartbeat."""
+    """A live member in a heartbeat: what it says of it needs the key from workers of `KEYED_HEARTBEAT_PROTOCOL`."""
 
     member: MemberId
     fence: Annotated[int, Field(ge=1, lt=2**53)]
     step: Annotated[int, Field(ge=0, lt=2**53)] | None = None
     last_collective: Annotated[Text, StringConstraints(max_length=200)] | None = None
     tick: MemberTick | None = None
+    key: OptionalKey = None
 
 
 class UnsentTelemetry(Contract):
-    """A member that has ended, and of whose telemetry its host still has something to send."""
+    """A member that has ended, and of whose telemetry its host still has something to send. Needs the key alike."""
 
     member: MemberId
     unsent_bytes: Annotated[int, Field(ge=0, lt=2**53)]
+    key: OptionalKey = None
 
 
 class Heartbeat(Contract):
@@ -207,7 +215,17 @@ class Heartbeat(Contract):
     """Whether a notification came since the last one: there is news, most likely."""
     unsent: Annotated[tuple[UnsentTelemetry, ...], Field(max_length=MAX_MEMBERS_LEFT)] = ()
     protocol: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    """What the worker speaks; None from those of protocol 2, and to servers of it."""
+    """What the worker speaks to it; None from those of protocol 2, and to servers of it."""
+
+
+class MemberRefusal(Reply):
+    """Why nothing is taken of what a heartbeat told of a member; all else of the heartbeat counts."""
+
+    member: MemberId
+    code: str
+    """As of a problem: `fenced` for no key, or another."""
+    detail: str
+    hint: str = ""
 
 
 class MemberNotice(Reply):
@@ -249,6 +267,8 @@ class HeartbeatReply(Reply):
     """Members whose gang waits for the telemetry of another one to be taken: their clocks are paused (P12)."""
     stacks: tuple[StacksRequest, ...] = ()
     """Members of which somebody wants to know where they stand."""
+    refused: tuple[MemberRefusal, ...] = ()
+    """Of members that this heartbeat told of."""
     drain: bool = False
     """Whether an operator wants the host to claim nothing more, and its programs to stop and resume elsewhere."""
     server_time: Timestamp
@@ -274,20 +294,6 @@ class DeviceCheckReports(Contract):
 
     incarnation: IncarnationId
     probes: Annotated[tuple[DeviceCheckReport, ...], Field(fail_fast=True), AtMost(MAX_HOST_DEVICES)]
-
-
-class StoredRuns(Contract):
-    """Body of `POST /worker/checkpoints`: runs of which the host's store has something."""
-
-    incarnation: IncarnationId
-    runs: Annotated[tuple[RunId, ...], Field(fail_fast=True), AtMost(1_000)]
-
-
-class ExpiredRuns(Reply):
-    """Answer to `POST /worker/checkpoints`."""
-
-    runs: tuple[RunId, ...]
-    """Those of which nothing is needed any more: the worker deletes what it has of them."""
 
 
 class Claim(Contract):

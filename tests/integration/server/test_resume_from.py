@@ -10,8 +10,8 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.base import new_id
+from drumline.contracts.retention import StoredRuns
 from drumline.contracts.states import CheckpointState
-from drumline.contracts.worker_api import StoredRuns
 from drumline_server.base.errors import DrumlineError, InvalidRequestError
 from drumline_server.lifecycle import checkpoints
 from drumline_server.services.checking import Checked

@@ -14,7 +14,7 @@ from drumline.contracts.base import new_id
 from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import AttemptState, DeviceState, RunState
-from drumline.contracts.worker_api import PROTOCOL_VERSION, Claim, MemberHeartbeat
+from drumline.contracts.worker_api import OLDEST_PROTOCOL, PROTOCOL_VERSION, Claim, MemberHeartbeat
 from drumline_server.base.errors import DrumlineError, NotFoundError
 from drumline_server.lifecycle import members as claim_lifecycle
 from drumline_server.storage.database import Database
@@ -132,7 +132,7 @@ def test_device_listed_twice_is_refused(core: Core) -> None:
     ("protocol", "mend"),
     [
         (PROTOCOL_VERSION + 1, "Upgrade the server to drumline 0.1.0 first"),
-        (PROTOCOL_VERSION - 2, "Upgrade the worker on host alpha to drumline "),
+        (OLDEST_PROTOCOL - 1, "Upgrade the worker on host alpha to drumline "),
     ],
 )
 def test_worker_of_an_unknown_protocol_is_refused_and_told_which_side_to_upgrade(
@@ -146,15 +146,15 @@ def test_worker_of_an_unknown_protocol_is_refused_and_told_which_side_to_upgrade
     assert refused.value.context == {"protocol": PROTOCOL_VERSION}
 
 
-def test_worker_of_the_protocol_before_is_served_without_keys(core: Core) -> None:
+def test_worker_of_the_release_before_is_served_without_keys(core: Core) -> None:
     run_id, worker = placed(core)
-    worker.register(protocol=PROTOCOL_VERSION - 1)
+    worker.register(protocol=OLDEST_PROTOCOL)
     (notice,) = worker.beat().assigned
-    claimed = worker.claim(notice, key=None)
-    Member(worker, claimed, key=None).start().end()
+    member = Member(worker, worker.claim(notice, key=None), key=None).start()
+    member.end()
 
     assert core.run(run_id).state is RunState.SUCCEEDED
-    assert core.host("alpha").protocol == PROTOCOL_VERSION - 1
+    assert core.host("alpha").protocol == OLDEST_PROTOCOL
 
 
 @pytest.mark.parametrize("speaks", ["without a key", "with another key"])
@@ -191,11 +191,11 @@ def test_a_worker_that_a_server_has_left_behind_hears_so_at_its_next_heartbeat(s
     beat = {"incarnation": worker.incarnation, "sent_at": "2027-01-15T08:00:00Z"}
     answers = [
         client.post("/api/v1/worker/heartbeat", json={**beat, "protocol": protocol})
-        for protocol in (PROTOCOL_VERSION, PROTOCOL_VERSION - 1, PROTOCOL_VERSION - 2)
+        for protocol in (PROTOCOL_VERSION, OLDEST_PROTOCOL, OLDEST_PROTOCOL - 1, 0)
     ]
-    assert [answer.status_code for answer in answers] == [200, 200, 409]
+    assert [answer.status_code for answer in answers] == [200, 200, 409, 409]
     assert answers[0].json()["protocol"] == PROTOCOL_VERSION
-    assert f"speaks protocol {PROTOCOL_VERSION - 2}, this server (drumline" in answers[2].json()["detail"]
+    assert f"speaks protocol {OLDEST_PROTOCOL - 1}, this server (drumline" in answers[2].json()["detail"]
 
 
 def test_member_that_was_never_claimed_cannot_end(core: Core) -> None:

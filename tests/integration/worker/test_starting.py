@@ -5,11 +5,12 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from drumline.contracts.reasons import EndReason
-from drumline.contracts.worker_api import PROTOCOL_VERSION
+from drumline.contracts.worker_api import KEYED_PROTOCOL, OLDEST_PROTOCOL, PROTOCOL_VERSION
 from support.forks import fork_drumline
 from support.layer import Answer, Request, problem
 from support.processes import name_of, wait_until
@@ -110,29 +111,53 @@ def test_a_worker_and_a_server_of_versions_too_far_apart_say_which_is_to_be_upgr
     assert "Traceback" not in done.said
 
 
+_UNTIL_TOLD_OF = """
+import time
+
+def main(run):
+    for step in range(10_000):
+        run.log(step=step, value=1.0)
+        time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize("older", range(OLDEST_PROTOCOL, PROTOCOL_VERSION))
 def test_with_a_server_of_the_release_before_a_worker_speaks_the_protocol_of_then(
-    own_server: WorkerServer, tmp_path: Path
+    own_server: WorkerServer, tmp_path: Path, older: int
 ) -> None:
     """The server's answer to a protocol that it does not know is what `lifecycle.registration` says."""
     spoken: list[int] = []
+    beats: list[dict[str, Any]] = []
 
     def answer_as_then(request: Request) -> Answer | None:
         spoken.append(request.json()["protocol"])
-        if spoken[-1] == PROTOCOL_VERSION - 1:
+        if spoken[-1] == older:
             return None
-        return problem(409, "conflict", "Too new.", hint="Upgrade.", context={"protocol": PROTOCOL_VERSION - 1})
+        return problem(409, "conflict", "Too new.", hint="Upgrade.", context={"protocol": older})
 
+    def hear_as_then(request: Request) -> Answer | None:
+        beats.append(request.json())
+        told = [*beats[-1]["members"], *beats[-1]["unsent"]]
+        understood = beats[-1].get("protocol") == (older if older >= KEYED_PROTOCOL else None)
+        if understood and not any("key" in each for each in told):
+            return None
+        return problem(422, "invalid_request", "not a known field")
+
+    own_server.terms["protocol"] = older
     own_server.layer.decide("POST", "/worker/register", answer_as_then)
+    own_server.layer.decide("POST", "/worker/heartbeat", hear_as_then)
     worker = WorkerProcess(own_server, tmp_path / "worker")
     worker.start()
     worker.wait_registered()
-    member = own_server.assign("def main(run):\n    return 7\n")
+    member = own_server.assign(_UNTIL_TOLD_OF)
+    own_server.wait(lambda: bool(own_server.told_of(member.id, 0)), "a heartbeat tells where it stands")
+    own_server.cancel(member)
     own_server.wait_drained(member)
     worker.stop()
 
-    assert spoken == [PROTOCOL_VERSION, PROTOCOL_VERSION - 1]
-    assert member.result == 7
-    assert f"speaking protocol {PROTOCOL_VERSION - 1}" in worker.said
+    assert spoken == [PROTOCOL_VERSION, older]
+    assert beats
+    assert f"speaking protocol {older}" in worker.said
 
 
 def test_a_second_worker_on_the_same_directory_is_refused(

@@ -192,6 +192,11 @@ def test_a_restarted_agent_adopts_the_program_and_loses_no_event(
     (found,) = own_server.registrations[-1].members
     assert (found.member, found.fence) == (member.id, 1)
     assert living(program) == program
+    began = len(own_server.heartbeats)
+    own_server.wait(lambda: bool(own_server.told_of(member.id, began)), "a heartbeat tells where it stands")
+    key = (own_worker.data_dir / "agent" / "keys" / member.id).read_text()
+    assert {told.key.get_secret_value() for told in own_server.told_of(member.id, 0) if told.key} == {key}
+    assert own_server.refused == []
     own_server.cancel(member)
     assert own_server.wait_drained(member).reason == EndReason.COMPLETED
     assert sorted(member.events) == list(range(1, member.acked_seq + 1))

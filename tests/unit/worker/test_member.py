@@ -12,7 +12,7 @@ from drumline.contracts.base import new_id
 from drumline.contracts.events import MemberAck, MemberEnd
 from drumline.contracts.problems import Problem
 from drumline.contracts.reasons import EndReason
-from drumline.contracts.worker_api import PROTOCOL_VERSION, Claim, Claimed
+from drumline.contracts.worker_api import OLDEST_PROTOCOL, PROTOCOL_VERSION, Claim, Claimed
 from drumline_worker.agent.agent_context import AgentContext, ClaimLostError, Layout, claim
 from drumline_worker.agent.api import MemberKeys, RefusedError
 from drumline_worker.agent.host_cache import CompiledEntries
@@ -133,7 +133,7 @@ class Asked:
         self.times_sent = 1
         self.incarnation = new_id("inc")
         self.heard: list[str] = []
-        self.answer = SimpleNamespace(protocol=PROTOCOL_VERSION - 1)  # which takes no key
+        self.answer = SimpleNamespace(protocol=OLDEST_PROTOCOL)  # which takes no key
 
     async def until_settled(self) -> None:
         self.heard.append("settled")

@@ -25,21 +25,21 @@ from drumline.contracts.events import MemberAck, MemberEnd
 from drumline.contracts.plans import PlanReport, PlanTaken
 from drumline.contracts.problems import Problem, ProblemCode
 from drumline.contracts.records import RECORDS_MEDIA_TYPE, frame
+from drumline.contracts.retention import ExpiredRuns, StoredRuns
 from drumline.contracts.stacks import StacksReport
 from drumline.contracts.worker_api import (
     KEY_HEADER,
+    OLDEST_PROTOCOL,
     PROTOCOL_VERSION,
     Claim,
     Claimed,
     DeviceCheckReports,
     Enroll,
     Enrolled,
-    ExpiredRuns,
     Heartbeat,
     HeartbeatReply,
     Register,
     Registered,
-    StoredRuns,
 )
 from drumline_worker.host.rundir import sync_directory
 
@@ -84,9 +84,10 @@ class RefusedError(Exception):
         return str(self.problem.context["current"]) if self._names_the_incarnation else None
 
     @property
-    def speaks_the_protocol_before(self) -> bool:
-        """Of a registration: whether the server is of the release before, whose protocol this worker knows too."""
-        return self.problem.context.get("protocol") == PROTOCOL_VERSION - 1
+    def older_protocol(self) -> int | None:
+        """Of a registration: what the server speaks, where it is older and this worker knows that protocol too."""
+        spoken = self.problem.context.get("protocol")
+        return spoken if isinstance(spoken, int) and OLDEST_PROTOCOL <= spoken < PROTOCOL_VERSION else None
 
     @property
     def versions_differ(self) -> str | None:

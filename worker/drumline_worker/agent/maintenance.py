@@ -14,7 +14,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from drumline.checkpoints.store import remove_run, stored_runs
-from drumline.contracts.worker_api import DeviceCheck, DeviceCheckReport, DeviceCheckReports, StoredRuns
+from drumline.contracts.retention import StoredRuns
+from drumline.contracts.worker_api import DeviceCheck, DeviceCheckReport, DeviceCheckReports
 from drumline_worker.agent import host_cache
 from drumline_worker.agent.agent_context import AgentContext, Layout
 from drumline_worker.agent.api import RefusedError, UnreachableError

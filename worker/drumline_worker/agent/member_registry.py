@@ -2,10 +2,19 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
+from typing import TypeVar
 
 from drumline._log_lines import log_about
-from drumline.contracts.worker_api import HeartbeatReply, LiveMember, MemberHeartbeat, MemberNotice, UnsentTelemetry
+from drumline.contracts.worker_api import (
+    KEYED_HEARTBEAT_PROTOCOL,
+    HeartbeatReply,
+    LiveMember,
+    MemberHeartbeat,
+    MemberNotice,
+    MemberRefusal,
+    UnsentTelemetry,
+)
 from drumline_worker.agent.agent_context import AgentContext
 from drumline_worker.agent.api import Backoff
 from drumline_worker.agent.maintenance import DeviceChecks
@@ -15,6 +24,7 @@ from drumline_worker.host.messages import StopCause
 from drumline_worker.host.rundir import StartOrder
 
 _LOG = logging.getLogger(__name__)
+Told = TypeVar("Told", MemberHeartbeat, UnsentTelemetry)
 
 
 class MemberRegistry:
@@ -28,6 +38,8 @@ class MemberRegistry:
         self._probes = PlanProbes(context)
         self._drain_ordered = False
         self._device_checks = DeviceChecks(context)
+        self._refused: set[str] = set()
+        """Members of which the server has said that it does not take what heartbeats tell of them."""
 
     def _add_new(self, notice: MemberNotice) -> bool:
         """Claims a member that is not here yet; whether it is still to be claimed, the server decides."""
@@ -61,10 +73,18 @@ class MemberRegistry:
         if reply.drain:
             for member in self._members.values():
                 member.drain()
+        self._note_refusals(reply.refused)
         added = [self._add_new(notice) for notice in reply.assigned]
         self._probes.apply_reply(reply)
         self._device_checks.want(reply.probes, self._members.keys())
         return any(added)
+
+    def _note_refusals(self, refusals: Sequence[MemberRefusal]) -> None:
+        """Said once: each heartbeat brings them again."""
+        for refusal in refusals:
+            if refusal.member in self._members and refusal.member not in self._refused:
+                self._refused.add(refusal.member)
+                _LOG.warning("nothing that heartbeats tell of it is taken: %s %s", refusal.detail, refusal.hint)
 
     def _stop(self, notice: MemberNotice) -> None:
         if (member := self._members.get(notice.member)) is None:
@@ -85,11 +105,24 @@ class MemberRegistry:
 
     def heartbeats(self) -> tuple[MemberHeartbeat, ...]:
         """For the heartbeat."""
-        return tuple(member.heartbeat() for member in self._members.values() if not member.ended.is_set())
+        alive = [member for member in self._members.values() if not member.ended.is_set()]
+        return tuple(self._with_key(member.heartbeat()) for member in alive)
 
     def unsent(self) -> tuple[UnsentTelemetry, ...]:
         """For the heartbeat."""
-        return tuple(unsent for member in self._members.values() if (unsent := member.unsent()) is not None)
+        all_unsent = [unsent for member in self._members.values() if (unsent := member.unsent()) is not None]
+        return tuple(self._with_key(unsent) for unsent in all_unsent)
+
+    def _with_key(self, told: Told) -> Told:
+        """What heartbeats tell of a member, as the server takes it."""
+        if self._context.registration.answer.protocol < KEYED_HEARTBEAT_PROTOCOL:
+            return told
+        try:
+            key = self._context.keys.find(told.member)
+        except OSError as error:  # the host lives all the same, and so do its other members
+            _LOG.warning("the key of %s can't be read: %s", told.member, error)
+            return told
+        return told.model_copy(update={"key": key})
 
     def live(self) -> tuple[LiveMember, ...]:
         """For the registration."""
@@ -156,4 +189,5 @@ class MemberRegistry:
 
     def _remove(self, member: HostedMember) -> None:
         member.ended.set()
+        self._refused.discard(member.id)
         del self._members[member.id], self._tasks[member.id]

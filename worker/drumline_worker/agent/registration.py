@@ -188,8 +188,8 @@ class Registration:
                 # After a lost answer the newest incarnation may be our own.
                 if self.ever_registered and not unanswered:
                     _raise_if_superseded(error)
-                if error.speaks_the_protocol_before and protocol == PROTOCOL_VERSION:
-                    _LOG.warning("the server is older; speaking protocol %d with it", protocol := protocol - 1)
+                if error.older_protocol is not None and protocol == PROTOCOL_VERSION:
+                    _LOG.warning("the server is older; speaking protocol %d with it", protocol := error.older_protocol)
                     continue
                 if error.newest_incarnation not in (None, self._replaces):
                     # Named now, so that the server knows that the next try means to replace it.
@@ -207,7 +207,7 @@ class Registration:
 
     def _introduce(self, members: HostMembers, protocol: int) -> Register:
         news: dict[str, object] = {"members": members.live(), "unstarted": members.unstarted()}  # in this order
-        if protocol < PROTOCOL_VERSION:
+        if protocol < KEYED_PROTOCOL:
             news["slice"] = None  # which that version does not know
         return self._introduction.model_copy(update={**news, "replaces": self._replaces, "protocol": protocol})
 
@@ -249,6 +249,7 @@ class Registration:
         self._sent_at = asyncio.get_running_loop().time()
 
     def _heartbeat(self, members: HostMembers) -> Heartbeat:
+        spoken = min(PROTOCOL_VERSION, self.answer.protocol)
         return Heartbeat(
             incarnation=self.incarnation,
             sent_at=now(),
@@ -257,7 +258,7 @@ class Registration:
             unsent=members.unsent(),
             draining=self._draining,
             notified=self._was_notified,
-            protocol=PROTOCOL_VERSION if self.answer.protocol >= KEYED_PROTOCOL else None,
+            protocol=spoken if spoken >= KEYED_PROTOCOL else None,
         )
 
     def _record_ack(self, sent_at: float, members: HostMembers) -> None:

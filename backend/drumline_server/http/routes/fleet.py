@@ -24,20 +24,20 @@ from drumline.contracts.base import (
 )
 from drumline.contracts.events import EventBatch, MemberAck, MemberEnd
 from drumline.contracts.plans import PlanReport, PlanTaken
+from drumline.contracts.retention import ExpiredRuns, StoredRuns
 from drumline.contracts.stacks import StacksReport
 from drumline.contracts.states import DeviceState
 from drumline.contracts.worker_api import (
+    OLDEST_PROTOCOL,
     Claim,
     Claimed,
     DeviceCheckReports,
     Enroll,
     Enrolled,
-    ExpiredRuns,
     Heartbeat,
     HeartbeatReply,
     Register,
     Registered,
-    StoredRuns,
 )
 from drumline_server.base.callers import Principal
 from drumline_server.http.dependencies import (
@@ -195,14 +195,16 @@ async def register(body: Register, worker: WorkerDep, app: AppDep) -> Registered
 @workers_router.post("/heartbeat")
 async def heartbeat(body: Heartbeat, worker: WorkerDep, app: AppDep) -> HeartbeatReply:
     """Keeps a host's lease; the answer says what to claim, to cancel and to kill."""
-    registration.require_protocol(body.protocol or registration.OLDEST)
+    registration.require_protocol(OLDEST_PROTOCOL if body.protocol is None else body.protocol)
     if is_idle(body):
         reply = await app.idle_heartbeats.submit((worker.host_id, body))
         if reply is not None:
             return reply
-    return await app.database.write(
+    reply = await app.database.write(
         lambda session: record_heartbeat(session, worker.host_id, body, now=app.clock.now())
     )
+    app.figures.count_refusals(len(reply.refused))
+    return reply
 
 
 @workers_router.post("/members/{member_id}/claim")

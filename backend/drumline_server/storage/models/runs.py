@@ -318,6 +318,8 @@ class Member(Base):
     state: Mapped[str]
     key_hash: Mapped[str | None]
     """Of the key that it was claimed with; None for one of a worker that makes none."""
+    protocol: Mapped[int | None]
+    """What its worker spoke when it claimed it: what has to come with the key does not depend on what is said later."""
     phase: Mapped[str] = mapped_column(default="")
     pid: Mapped[int | None]
     exit_code: Mapped[int | None]
