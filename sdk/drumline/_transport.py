@@ -21,9 +21,11 @@ import httpx2
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from drumline import errors
+from drumline._answers import error_of, error_of_older_server, is_for_versions, problem_of, unreadable
+from drumline.contracts import api
 from drumline.contracts.api import Page
 from drumline.contracts.base import Reply
-from drumline.contracts.problems import Problem, ProblemCode
+from drumline.contracts.problems import ProblemCode
 from drumline.errors import ConfigError
 
 CLIENT_FILE = "client.json"
@@ -120,33 +122,6 @@ Model = TypeVar("Model", bound=BaseModel)
 Item = TypeVar("Item", bound=Reply)
 Params = Mapping[str, Any]  # Any: what httpx2 takes as query values, with None for a parameter left out
 
-_BY_CODE: dict[str, type[errors.APIError]] = {
-    ProblemCode.DOES_NOT_FIT: errors.DoesNotFitError,
-    ProblemCode.TOO_MANY_SIMULATED: errors.TooManyReplicasError,
-    ProblemCode.TOO_MANY_REPLICAS: errors.TooManyReplicasError,
-    **dict.fromkeys(
-        (
-            ProblemCode.BAD_BUNDLE,
-            ProblemCode.BUNDLE_NOT_FOUND,
-            ProblemCode.ENTRYPOINT_NOT_FOUND,
-            ProblemCode.UNKNOWN_PARAMETER,
-            ProblemCode.BAD_PARAMETER,
-            ProblemCode.MISSING_PARAMETER,
-        ),
-        errors.RejectedProgramError,
-    ),
-}
-_BY_STATUS: dict[int, type[errors.APIError]] = {
-    401: errors.AuthenticationError,
-    403: errors.PermissionDeniedError,
-    404: errors.NotFoundError,
-    409: errors.ConflictError,
-    410: errors.NotFoundError,
-    413: errors.PayloadTooLargeError,
-    421: errors.PermissionDeniedError,
-    429: errors.RateLimitedError,
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Body:
@@ -197,7 +172,7 @@ class Transport:
 
     def get(self, path: str, model: type[Model], params: Params | None = None) -> Model:
         """The answer to a GET under `/api/v1`, as `model`."""
-        return _parse(self.send("GET", path, params=params), model)
+        return self._parse(self.send("GET", path, params=params), model)
 
     def get_once(self, path: str, model: type[Model], timeout_s: float) -> Model:
         """The same by one try that may take so many seconds, for a caller who asks again by himself."""
@@ -207,8 +182,8 @@ class Transport:
             response = self._http.send(request)
         except httpx2.TransportError as error:
             raise self._unreachable(error) from error
-        raise_for_problem(response)
-        return _parse(response, model)
+        self._require_success(response)
+        return self._parse(response, model)
 
     def post(
         self,
@@ -220,15 +195,15 @@ class Transport:
         key: str | None = None,
     ) -> Model:
         """The answer to a POST, as `model`. Retried only with an idempotency `key`."""
-        return _parse(self.send("POST", path, body, params=params, key=key), model)
+        return self._parse(self.send("POST", path, body, params=params, key=key), model)
 
     def put(self, path: str, model: type[Model], body: Body) -> Model:
         """The answer to a PUT, as `model`."""
-        return _parse(self.send("PUT", path, body), model)
+        return self._parse(self.send("PUT", path, body), model)
 
     def delete(self, path: str, model: type[Model], params: Params | None = None) -> Model:
         """The answer to a DELETE, as `model`."""
-        return _parse(self.send("DELETE", path, params=params), model)
+        return self._parse(self.send("DELETE", path, params=params), model)
 
     def send(
         self,
@@ -240,7 +215,8 @@ class Transport:
         key: str | None = None,
         repeatable: bool = False,
     ) -> httpx2.Response:
-        """A successful answer. Raises the APIError of a refusal, ServerUnreachableError where nothing answers.
+        """A successful answer. Raises the APIError of a refusal, ServerTooOldError where the server is older than this
+        client and does not know what it is asked, ServerUnreachableError where nothing answers.
 
         Tries again after a lost connection and after 429, 502 and 503, if the request is safe to repeat: by its method,
         by an idempotency `key`, or because the caller says so.
@@ -259,7 +235,7 @@ class Transport:
             if not last and _passes_soon(response):
                 self.sleep(_retry_after(response) or backoff(attempt))
                 continue
-            raise_for_problem(response)
+            self._require_success(response)
             return response
         raise AssertionError("the last try returns or raises")
 
@@ -299,7 +275,7 @@ class Transport:
         ) as response:
             if response.is_error:
                 response.read()
-                raise_for_problem(response)
+                self._require_success(response)
             yield response
 
     def close(self) -> None:
@@ -316,6 +292,26 @@ class Transport:
         return self._http.build_request(
             method, f"{API}{path}", params=_drop_none(params or {}), content=content, headers=headers
         )
+
+    def _require_success(self, response: httpx2.Response) -> None:
+        if not response.is_success:
+            raise self._name_versions(error_of(response))
+
+    def _parse(self, response: httpx2.Response, model: type[Model]) -> Model:
+        try:
+            return model.model_validate_json(response.content)
+        except ValidationError as error:
+            raise self._name_versions(unreadable(response, error)) from error
+
+    def _name_versions(self, error: errors.APIError) -> errors.APIError:
+        """The error, or what it comes of: a server that is older than this client. One try to ask it its version."""
+        if not is_for_versions(error):
+            return error
+        try:
+            answer = self._http.send(self._request("GET", "/version", None, None, None))
+            return error_of_older_server(error, self.config.url, api.Version.model_validate_json(answer.content))
+        except (httpx2.TransportError, ValidationError):
+            return error
 
     def _unreachable(self, error: httpx2.TransportError) -> errors.ServerUnreachableError:
         return errors.ServerUnreachableError(self.config.url, describe(error))
@@ -334,45 +330,10 @@ def describe(error: httpx2.TransportError) -> str:
     return str(error) or type(error).__name__
 
 
-def raise_for_problem(response: httpx2.Response) -> None:
-    """Raises the APIError that the answer is, unless it is a success."""
-    if response.is_success:
-        return
-    problem = _problem(response)
-    by_status = errors.ServerError if response.is_server_error else errors.InvalidRequestError
-    raise _BY_CODE.get(str(problem.code), _BY_STATUS.get(response.status_code, by_status))(problem)
-
-
-def _problem(response: httpx2.Response) -> Problem:
-    try:
-        return Problem.model_validate_json(response.content)
-    except ValidationError:
-        status = response.status_code
-        title = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else f"HTTP status {status}"
-        detail = f"{response.request.url.host} answered {status} {title}, and not as a Drumline server does"
-        return Problem(title=title, status=status, code=f"http_{status}", detail=detail)
-
-
-def _parse(response: httpx2.Response, model: type[Model]) -> Model:
-    try:
-        return model.model_validate_json(response.content)
-    except ValidationError as error:
-        url = response.request.url
-        detail = f"the answer of {url.host} to {url.path} is not what this client knows: {error.error_count()} errors"
-        problem = Problem(
-            title="unreadable answer",
-            status=response.status_code,
-            code="unreadable_answer",
-            detail=detail,
-            hint="upgrade the older of server and client: `drumline version` shows both",
-        )
-        raise errors.ServerError(problem) from error
-
-
 def _passes_soon(response: httpx2.Response) -> bool:
     """Whether the same request may well succeed in a moment; a twin of ours in flight is about to give its answer."""
     if response.status_code == HTTPStatus.CONFLICT:
-        return _problem(response).code == ProblemCode.IDEMPOTENCY_IN_FLIGHT
+        return problem_of(response).code == ProblemCode.IDEMPOTENCY_IN_FLIGHT
     return response.status_code in _RETRIED_STATUS
 
 

@@ -35,6 +35,7 @@ DrumlineError                     base of all
     ├── ConflictError             409
     ├── PayloadTooLargeError      413
     ├── RateLimitedError          429
+    ├── ServerTooOldError         it does not know what this newer client asked of it
     └── ServerError               5xx
 """
 
@@ -239,3 +240,18 @@ class RateLimitedError(APIError):
 
 class ServerError(APIError):
     """The server failed; `request_id` finds it in the server's log."""
+
+
+class ServerTooOldError(APIError):
+    """The server is older than this client and does not know what it was asked; `refusal` is what it answered."""
+
+    def __init__(self, refusal: APIError, url: str, server_version: str, client_version: str) -> None:
+        super().__init__(refusal.problem)
+        self.args = (
+            f"the server at {url} is drumline {server_version}, older than this client, drumline {client_version}, and "
+            f"does not know what it was asked: {refusal}",
+        )
+        self.refusal = refusal
+        self.server_version = server_version
+        self.client_version = client_version
+        self.hint = f"upgrade the server to drumline {client_version}, or use a client of drumline {server_version}"

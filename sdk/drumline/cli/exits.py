@@ -17,6 +17,8 @@ def exit_code(error: BaseException) -> int | None:
     from drumline import errors
 
     match error:
+        case errors.ServerTooOldError():
+            return SERVER
         case errors.APIError():
             return SERVER if error.status >= 500 or error.status in _SERVER_STATUS else USAGE
         case errors.ServerUnreachableError() | errors.StreamError() | errors.ConfigError():

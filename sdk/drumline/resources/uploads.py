@@ -8,7 +8,14 @@ from urllib.parse import quote
 
 from drumline._transport import MAX_BACKOFF_S, MAX_TRIES, Body, Transport, backoff
 from drumline.contracts import api
-from drumline.errors import ConflictError, NotFoundError, RateLimitedError, ServerError, ServerUnreachableError
+from drumline.errors import (
+    ConflictError,
+    NotFoundError,
+    RateLimitedError,
+    ServerError,
+    ServerTooOldError,
+    ServerUnreachableError,
+)
 
 PIECEWISE_BYTES = 2**20
 """A larger bundle is sent only if the server does not have it, and from where an upload of it ended."""
@@ -23,7 +30,7 @@ def upload_program(transport: Transport, packed: bytes, sha256: str) -> None:
         return
     try:
         known = transport.get(f"{path}/upload", api.BundleUpload)
-    except NotFoundError:  # a server of the release before, which takes bundles only whole
+    except (NotFoundError, ServerTooOldError):  # one of the release before, which takes bundles only whole
         if not _is_there(transport, path):
             _send_whole(transport, packed)
         return

@@ -161,11 +161,13 @@ def test_large_bundle_is_sent_once_though_the_answer_is_lost(
     assert len(server.layer.sent("PATCH", path)) == 1
 
 
+@pytest.mark.parametrize("detail", ["", "There is nothing at /api/v1/bundles/x/upload."])
 def test_large_bundle_goes_whole_to_a_server_of_the_release_before(
-    transport: Transport, server: EdgeServer, large: bytes
+    transport: Transport, server: EdgeServer, large: bytes, detail: str
 ) -> None:
     other = large + b"\0"  # a comment of the zip, so that the server does not have it
-    server.layer.answer_instead("GET", f"/bundles/{bundle.digest(other)}/upload", problem(404, "not_found"))
+    server.layer.answer_instead("GET", "/version", ok({**VERSION, "version": "0.0.9"}))
+    server.layer.answer_instead("GET", f"/bundles/{bundle.digest(other)}/upload", problem(404, "not_found", detail))
     server.layer.answer_instead("POST", "/bundles", ok({}, 201))
     upload_program(transport, other, bundle.digest(other))
     assert [request.body for request in server.layer.sent("POST", "/bundles")] == [other]
