@@ -16,6 +16,7 @@ from support.deployment import DIGITS, DRUMLINE, Deployment
 from support.programs import Programs
 
 RAISES = "def main(run):\n    raise ValueError('no such data')\n"
+STANDS_STILL = "import time\n\ndef main(run):\n    time.sleep(600)\n"
 
 
 def test_a_plan_equals_what_its_run_records(deployment: Deployment) -> None:
@@ -97,6 +98,50 @@ def test_submit_shows_what_a_program_raised_while_it_was_planned(deployment: Dep
         alert = page.get_by_role("alert").filter(has_text="could not be looked at")
         expect(alert).to_contain_text("ValueError: no such data", timeout=120_000)
         expect(page.get_by_test_id("planned-device")).to_have_count(8)
+
+
+def test_a_plan_that_takes_too_long_is_cancelled_and_its_host_looks_at_the_next_one(
+    deployment: Deployment, page: Page
+) -> None:
+    page.goto(f"{deployment.url}/submit")
+    _take(page, "still.py", STANDS_STILL)
+    with page.expect_response("**/api/v1/plan") as ordered:
+        page.get_by_role("button", name="Plan", exact=True).click()
+    plan = page.get_by_test_id("plan")
+    expect(plan).to_have_attribute("data-plan", "running", timeout=120_000)
+    stop = page.get_by_role("button", name="Cancel plan")
+    with page.expect_response("**:cancel") as cancelled:
+        stop.click()
+    assert (cancelled.value.status, cancelled.value.json()["id"]) == (202, ordered.value.json()["id"])
+    expect(plan).to_have_attribute("data-plan", "failed")
+    expect(plan).to_contain_text("The probe was cancelled.")
+    expect(plan).not_to_contain_text("could not be looked at")
+    expect(page.get_by_test_id("planned-device")).to_have_count(8)
+    expect(stop).to_have_count(0)
+
+    _take(page, "digits.py", DIGITS.read_text())
+    expect(page.get_by_label("learning_rate")).to_have_value("0.5", timeout=TIMEOUT_MS)
+    page.get_by_role("button", name="Plan again").click()
+    expect(plan).to_have_attribute("data-plan", "ready", timeout=120_000)
+    expect(stop).to_have_count(0)
+
+
+def test_a_plan_that_cannot_be_cancelled_says_why_and_can_be_cancelled_again(
+    deployment: Deployment, browser: Browser
+) -> None:
+    with signed_in(browser, deployment) as page:
+        page.goto(f"{deployment.url}/submit")
+        _take(page, "still.py", STANDS_STILL)
+        refused = {"title": "Busy", "status": 503, "code": "unavailable", "detail": "The database is away."}
+        page.route("**:cancel", lambda route: route.fulfill(status=503, json=refused), times=1)
+        page.get_by_role("button", name="Plan", exact=True).click()
+        stop = page.get_by_role("button", name="Cancel plan")
+        stop.click(timeout=120_000)
+        alert = page.get_by_role("alert").filter(has_text="could not be cancelled")
+        expect(alert).to_contain_text("The database is away.")
+        stop.click()
+        expect(page.get_by_test_id("plan")).to_have_attribute("data-plan", "failed")
+        expect(alert).to_have_count(0)
 
 
 def _fill_in_digits(page: Page, deployment: Deployment) -> None:

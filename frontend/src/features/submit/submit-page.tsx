@@ -153,8 +153,11 @@ function SubmitForm({ clone, cloneError }: SubmitFormProps) {
           error={planning.error}
           of={planning.of}
           onAgain={plan}
+          onStop={planning.stop}
           ordering={planning.ordering}
           plan={planning.plan}
+          stopError={planning.stopError}
+          stopping={planning.stopping}
           stale={!isPlanned}
         />
       )}

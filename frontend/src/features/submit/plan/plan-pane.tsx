@@ -1,4 +1,5 @@
 import { useEffect, useRef } from "react";
+import { isApiError } from "@/api/errors";
 import type { Plan } from "@/api/schema";
 import { Chips } from "@/components/plan/chips";
 import { Waiting } from "@/components/runs/waiting";
@@ -24,6 +25,10 @@ interface PlanPaneProps {
   /** The form was changed since. */
   stale: boolean;
   onAgain: () => void;
+  /** Ends the look at the program; what is known stays. */
+  onStop: () => void;
+  stopping: boolean;
+  stopError: unknown;
 }
 
 /** What would happen: where the replicas sit at once, and what the program does as soon as a worker has looked. */
@@ -40,11 +45,18 @@ export function PlanPane({ of, ...answer }: PlanPaneProps) {
   );
 }
 
-function Answer({ plan, ordering, error, stale, onAgain }: Omit<PlanPaneProps, "of">) {
-  const again = (
-    <Button compact disabled={ordering} onClick={onAgain}>
-      Plan again
-    </Button>
+function Answer({ plan, ordering, error, stale, onAgain, ...stop }: Omit<PlanPaneProps, "of">) {
+  const actions = (
+    <div className="flex gap-2">
+      {plan && isPending(plan) && (
+        <Button compact disabled={stop.stopping} onClick={stop.onStop}>
+          {stop.stopping ? "Cancelling" : "Cancel plan"}
+        </Button>
+      )}
+      <Button compact disabled={ordering} onClick={onAgain}>
+        Plan again
+      </Button>
+    </div>
   );
   if (error && !plan) return <ErrorState error={error} onRetry={onAgain} what="The run can’t be planned" />;
   if (!plan) {
@@ -60,7 +72,7 @@ function Answer({ plan, ordering, error, stale, onAgain }: Omit<PlanPaneProps, "
   }
   return (
     <Section
-      aside={again}
+      aside={actions}
       note={stale ? <span className="text-warn">The form has changed since.</span> : undefined}
       title={plan.on ? `Plan for ${plan.on}` : "Plan"}
     >
@@ -69,6 +81,12 @@ function Answer({ plan, ordering, error, stale, onAgain }: Omit<PlanPaneProps, "
           <div className="space-y-2 pt-3" role="status">
             <Start plan={plan} />
           </div>
+        )}
+        {stop.stopError != null && isPending(plan) && (
+          <p className="pt-3 text-bad" role="alert">
+            The plan could not be cancelled:{" "}
+            {isApiError(stop.stopError) ? stop.stopError.message : String(stop.stopError)}
+          </p>
         )}
         <Warnings plan={plan} />
         {!plan.on && <PlacementMap plan={plan} />}

@@ -17,7 +17,7 @@ export function ProbeNote({ probe, pending, on }: { probe: Probe; pending: boole
     );
   }
   if (!probe.message) return null;
-  const failed = probe.state === "failed";
+  const failed = probe.state === "failed" && probe.fault !== "cancelled";
   return (
     <div
       className={failed ? "mt-5 border-bad border-l-2 py-1 pl-4" : "pt-5"}

@@ -1,4 +1,4 @@
-import { useMutation, useQuery } from "@tanstack/react-query";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useRef } from "react";
 import { api, body, idempotencyKey } from "@/api/client";
 import type { Plan, RunSubmit } from "@/api/schema";
@@ -16,10 +16,12 @@ export interface PlanOrder {
 
 /** Orders plans and follows the newest one. `of` is the order that the shown plan answers. */
 export function usePlan() {
+  const client = useQueryClient();
   const newest = useRef<Plan | null>(null);
   const order = useMutation({
     mutationFn: async ({ request, on, largest }: PlanOrder) => {
-      if (newest.current && isPending(newest.current)) void cancel(newest.current.id);
+      // A probe that could not be ended ends by itself at its limit.
+      if (newest.current && isPending(newest.current)) void cancel(newest.current.id).catch(() => {});
       return body(
         api.POST("/api/v1/plan", {
           params: { header: { "Idempotency-Key": idempotencyKey() } },
@@ -45,12 +47,20 @@ export function usePlan() {
     refetchInterval: ({ state }) => (state.data && isPending(state.data) ? LOOK_EVERY_MS : false),
   });
   newest.current = followed.data ?? newest.current;
+  const stop = useMutation({
+    mutationFn: cancel,
+    onSuccess: (plan) => client.setQueryData(["plan", plan.id], plan),
+  });
   return {
     make: order.mutate,
     ordering: order.isPending,
     error: order.error ?? followed.error,
     plan: order.isPending ? undefined : followed.data,
     of: order.variables,
+    stop: () => stop.mutate(id),
+    stopping: stop.isPending,
+    /** Why the shown plan could not be cancelled. */
+    stopError: stop.variables === id ? stop.error : null,
   };
 }
 
@@ -60,8 +70,5 @@ export function isPending(plan: Plan): boolean {
 }
 
 function cancel(id: string) {
-  // A probe that could not be ended ends by itself at its limit.
-  return body(api.POST("/api/v1/plan/{plan_id}:cancel", { params: { path: { plan_id: id } } })).catch(
-    () => {},
-  );
+  return body(api.POST("/api/v1/plan/{plan_id}:cancel", { params: { path: { plan_id: id } } }));
 }
