@@ -18,7 +18,22 @@ import { Variables } from "./variables";
 
 const route = getRouteApi("/runs/$runId/placement");
 
+/** What stands under the map is not rendered again for its colours. */
 export function PlacementView({ scene }: { scene: Scene }) {
+  const { placement, ended } = scene;
+  return (
+    <div className="flex flex-col gap-8">
+      <Devices scene={scene} />
+      <ArrivalTiles ended={ended} runId={placement.run} />
+      <ReplicaTimes ended={ended} runId={placement.run} />
+      <Usage ended={ended} runId={placement.run} />
+      <Variables placement={placement} />
+    </div>
+  );
+}
+
+/** The devices as a map or a table, and what is chosen of them. */
+function Devices({ scene }: { scene: Scene }) {
   const { placement } = scene;
   const { color = "replica", layout: chosen, view = "map", sel } = route.useSearch();
   const navigate = route.useNavigate();
@@ -39,74 +54,68 @@ export function PlacementView({ scene }: { scene: Scene }) {
     change({ view: view === "map" ? "table" : undefined }),
   );
   return (
-    <div className="flex flex-col gap-8">
-      <div>
-        <div className="mb-5 flex flex-wrap items-center gap-x-6 gap-y-2">
-          <Segmented
-            choices={[
-              { value: "map", label: "Map" },
-              { value: "table", label: "Table" },
-            ]}
-            label="Show"
-            onChange={(next) => change({ view: next === "map" ? undefined : next })}
-            value={view}
-          />
-          <Segmented
-            choices={[
-              {
-                value: "torus",
-                label: "Coordinates",
-                disabled: !coordinates,
-                title: coordinates ? "" : "Coordinates not reported",
-              },
-              { value: "host", label: "Host" },
-              { value: "replica", label: "Replica" },
-            ]}
-            label="Layout"
-            onChange={(next) => change({ layout: next })}
-            value={layout.kind}
-          />
-          <Segmented
-            choices={[
-              { value: "replica", label: "Replica" },
-              { value: "state", label: "State" },
-              { value: "host", label: "Host" },
-            ]}
-            label="Colour"
-            onChange={(next) => change({ color: next === "replica" ? undefined : next })}
-            value={color}
-          />
+    <div>
+      <div className="mb-5 flex flex-wrap items-center gap-x-6 gap-y-2">
+        <Segmented
+          choices={[
+            { value: "map", label: "Map" },
+            { value: "table", label: "Table" },
+          ]}
+          label="Show"
+          onChange={(next) => change({ view: next === "map" ? undefined : next })}
+          value={view}
+        />
+        <Segmented
+          choices={[
+            {
+              value: "torus",
+              label: "Coordinates",
+              disabled: !coordinates,
+              title: coordinates ? "" : "Coordinates not reported",
+            },
+            { value: "host", label: "Host" },
+            { value: "replica", label: "Replica" },
+          ]}
+          label="Layout"
+          onChange={(next) => change({ layout: next })}
+          value={layout.kind}
+        />
+        <Segmented
+          choices={[
+            { value: "replica", label: "Replica" },
+            { value: "state", label: "State" },
+            { value: "host", label: "Host" },
+          ]}
+          label="Colour"
+          onChange={(next) => change({ color: next === "replica" ? undefined : next })}
+          value={color}
+        />
+      </div>
+      <div className="grid gap-x-8 gap-y-6 xl:grid-cols-[minmax(0,1fr)_280px]">
+        <div className="min-w-0" ref={box}>
+          {view === "table" ? (
+            <DeviceTable onSelect={select} paints={paints} placement={placement} selected={sel} />
+          ) : (
+            width > 0 && (
+              <>
+                <DeviceMap
+                  layout={layout}
+                  onSelect={select}
+                  paints={paints}
+                  placement={placement}
+                  planned={!placement.confirmed && !scene.ended}
+                  selected={sel}
+                  storage={storage}
+                />
+                <p className="mt-3 text-muted text-xs">{caption(layout, scene, coordinates)}</p>
+              </>
+            )
+          )}
         </div>
-        <div className="grid gap-x-8 gap-y-6 xl:grid-cols-[minmax(0,1fr)_280px]">
-          <div className="min-w-0" ref={box}>
-            {view === "table" ? (
-              <DeviceTable onSelect={select} paints={paints} placement={placement} selected={sel} />
-            ) : (
-              width > 0 && (
-                <>
-                  <DeviceMap
-                    layout={layout}
-                    onSelect={select}
-                    paints={paints}
-                    placement={placement}
-                    planned={!placement.confirmed && !scene.ended}
-                    selected={sel}
-                    storage={storage}
-                  />
-                  <p className="mt-3 text-muted text-xs">{caption(layout, scene, coordinates)}</p>
-                </>
-              )
-            )}
-          </div>
-          <div className="xl:border-line xl:border-l xl:pl-6">
-            <Summary paints={paints} placement={placement} selected={sel} />
-          </div>
+        <div className="xl:border-line xl:border-l xl:pl-6">
+          <Summary paints={paints} placement={placement} selected={sel} />
         </div>
       </div>
-      <ArrivalTiles ended={scene.ended} runId={placement.run} />
-      <ReplicaTimes ended={scene.ended} runId={placement.run} />
-      <Usage ended={scene.ended} runId={placement.run} />
-      <Variables placement={placement} />
     </div>
   );
 }
