@@ -197,6 +197,22 @@ def test_a_withdrawn_probe_is_cleared_away_however_often_its_worker_hears_so(
     assert list((worker.data_dir / "probes").iterdir()) == []
 
 
+def test_the_next_probe_waits_for_one_that_is_being_ended(server: WorkerServer, worker: WorkerProcess) -> None:
+    plan = server.order_probe(HANGS)
+    directory = worker.data_dir / "probes" / plan
+    server.wait(lambda: bool(_working_in(directory / "scratch")), "the program began")
+    shim = RunDirectory(directory).shim()
+    assert shim is not None
+    os.kill(shim.pid, signal.SIGSTOP)
+    server.withdraw_probe(plan)
+    following = server.order_probe(NO_STEP)
+    heard = len(server.heartbeats)
+    server.wait(lambda: len(server.heartbeats) >= heard + 3, "it heard of both")
+    os.kill(shim.pid, signal.SIGCONT)
+
+    assert server.wait_report(following).fault == "no_step"
+
+
 def test_a_probe_that_is_withdrawn_while_it_starts_runs_no_program(
     own_server: WorkerServer, own_worker: WorkerProcess
 ) -> None:

@@ -72,14 +72,21 @@ class PlanProbes:
             await asyncio.wait(list(self._tasks.values()))  # and no gather: who is cancelled in it cancels them again
 
     def _start(self, order: ProbeOrder) -> None:
-        is_busy = self._draining or len(self._tasks) >= MAX_PROBES
-        work = self._refuse(order) if is_busy else self._probe(order)
+        ending = [task for task in self._tasks.values() if task.cancelling()]
+        is_busy = self._draining or len(self._tasks) - len(ending) >= MAX_PROBES
+        work = self._refuse(order) if is_busy else self._probe_after(ending, order)
         task = asyncio.create_task(work, name=order.plan)
         self._tasks[order.plan] = task
         task.add_done_callback(lambda _: self._tasks.pop(order.plan, None))
 
     async def _refuse(self, order: ProbeOrder) -> None:
         await self._report(order, {"busy": True, "message": "This host probes another plan."})
+
+    async def _probe_after(self, ending: list[asyncio.Task[None]], order: ProbeOrder) -> None:
+        """Once nothing is left of probes that were cancelled: whoever cancelled one asks for the next at once."""
+        if ending:
+            await asyncio.wait(ending)
+        await self._probe(order)
 
     async def _probe(self, order: ProbeOrder) -> None:
         try:
