@@ -162,7 +162,9 @@ def test_processes_of_two_hosts_compute_together(client: Client, programs: Progr
     assert set(run.details.hosts) == {"alpha", "beta"}
 
 
-def test_one_strategy_computes_over_two_hosts(client: Client, programs: Programs) -> None:
+def test_one_strategy_computes_over_two_hosts(
+    client: Client, programs: Programs, hosts: tuple[Deployment, list[ExtraHost]], browser: Browser
+) -> None:
     run = client.submit(programs.write("strategy", STRATEGY), replicas=4, strategy=GANG).wait(timeout=END_S)
 
     assert run.state == "SUCCEEDED", f"{run.reason}\n{output(run)}"
@@ -170,6 +172,15 @@ def test_one_strategy_computes_over_two_hosts(client: Client, programs: Programs
     (total,) = run.reductions("total").all_at(run.reductions("total").names()[0].steps[0])
     assert [one.values for one in total.inputs] == [(1.0,), (5.0,), (9.0,), (13.0,)]
     assert total.output.values == (28.0,)
+    (program,) = run.placement.exchanges.programs
+    crossing = [(one.kind, one.op, one.bytes_per_step) for one in program.exchanges if one.crosses_hosts]
+    assert (program.name.rpartition(".")[2], program.executor) == ("step", "spmd")
+    assert crossing == [("all_reduce", "sum", 4)], program  # the mean of what is equal on all costs none
+    with signed_in(browser, hosts[0]) as page:
+        open_settled(page, f"{run.url}/placement")
+        shown = page.get_by_test_id("exchanges")
+        expect(shown).to_contain_text(re.compile(r"all-reduce, sum\s*hosts\s*1\s*1\s*4 B"), timeout=TIMEOUT_MS)
+        expect(page.get_by_text("lines between hosts: all-reduce, 4 B a step")).to_be_visible()
 
 
 def test_each_host_sends_what_its_member_keeps(client: Client, programs: Programs, tmp_path: Path) -> None:

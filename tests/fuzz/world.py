@@ -14,6 +14,19 @@ from support.invariants import ON_STEADY_CLOCKS, Watch
 
 V1 = "/api/v1"
 SENDS_JSON = frozenset({"POST", "PUT", "PATCH"})
+PROGRAM: dict[str, Any] = {
+    "name": "train",
+    "digest": "0123456789abcdef",
+    "executor": "spmd",
+    "collectives": [
+        {"name": "w", "kind": "all_reduce", "op": "mean", "dtype": "float32", "shape": [2, 3], "size_bytes": 24,
+         "times": 1, "crosses": True},
+    ],
+    "totals": [
+        {"kind": "all_reduce", "op": "mean", "crosses": True, "operations": 1, "times": 1, "size_bytes": 24},
+    ],
+}  # fmt: skip
+"""What a step exchanges."""
 _POINT = {"shape": [], "dtype": "float32", "values": [1.0]}
 
 
@@ -193,6 +206,7 @@ class World:
                 "executor": "spmd",
                 "replicas": [{"replica": 0, "devices": [device]}],
             },
+            {"kind": "program", "program": PROGRAM},
             {
                 "kind": "variable",
                 "name": "w",

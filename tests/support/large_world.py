@@ -32,9 +32,10 @@ from drumline.contracts.profiles import (
     MAX_OPERATIONS,
     MAX_PROFILES,
 )
+from drumline.contracts.programs import MAX_COLLECTIVES
 from drumline.contracts.spec import RunSubmit
 from drumline.contracts.spent import Spent
-from drumline.contracts.stacks import MAX_COLLECTIVES, MAX_STACKS
+from drumline.contracts.stacks import MAX_STACKS
 from drumline.contracts.worker_api import KEY_HEADER
 from drumline_server.services.access import create_token
 from drumline_server.storage.models import (

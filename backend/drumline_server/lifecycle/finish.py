@@ -11,7 +11,8 @@ from pydantic import SecretStr
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from drumline.contracts.events import MemberAck, MemberEnd, MemberTick
+from drumline.contracts.events import MemberAck, MemberEnd
+from drumline.contracts.programs import MemberTick
 from drumline.contracts.reasons import REASONS, Category, EndReason
 from drumline.contracts.states import TERMINAL_ATTEMPT, TERMINAL_MEMBER, AttemptState, MemberState, RunState
 from drumline_server.base.errors import DrumlineError, FencedError

@@ -14,7 +14,7 @@ from sqlalchemy import Row as Columns
 from sqlalchemy.orm import Session, aliased
 
 from drumline.contracts.base import from_micros, to_micros
-from drumline.contracts.events import WAITING_FOR_TELEMETRY
+from drumline.contracts.programs import WAITING_FOR_TELEMETRY
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.stacks import StacksReport, StacksRequest
 from drumline.contracts.states import TERMINAL_MEMBER, AttemptState, DeviceState, MemberState, RunState

@@ -118,6 +118,7 @@ def _assignment(session: Session, locked: LockedMember) -> Claimed:
             "takes_strips": True,
             "takes_usage": True,
             "takes_whole": True,
+            "takes_programs": True,
         }
     )
 

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.base import from_micros
-from drumline.contracts.events import WAITING_FOR_TELEMETRY
+from drumline.contracts.programs import WAITING_FOR_TELEMETRY
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import (
     TERMINAL_ATTEMPT,

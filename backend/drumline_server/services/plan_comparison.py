@@ -17,10 +17,21 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.events import PlacedReplica
 from drumline.contracts.plans import PlannedBatch, PlannedCollective, PlannedVariable, ProbedProgram
+from drumline.contracts.programs import StepCollective, StepProgram
 from drumline_server.base.errors import NotFoundError
 from drumline_server.services import plans
 from drumline_server.storage import runs
-from drumline_server.storage.models import Attempt, Device, Hold, Host, Member, PlacementRecord, Run, VariableRecord
+from drumline_server.storage.models import (
+    Attempt,
+    Device,
+    Hold,
+    Host,
+    JobVersion,
+    Member,
+    PlacementRecord,
+    Run,
+    VariableRecord,
+)
 from drumline_server.storage.runs import require_run
 
 _WRONG = frozenset({"different", "missing", "not_planned"})
@@ -234,6 +245,7 @@ def read_placement(session: Session, project_id: str, run_id: str, attempt_id: s
         devices=tuple(devices),
         replicas=_confirmed_replicas(records) if confirmed else _scheduled_replicas(devices),
         variables=_recorded_variables(session, attempt.id),
+        exchanges=_recorded_exchanges(session, run, attempt, records),
     )
 
 
@@ -247,6 +259,7 @@ def _scheduled_placement(run: Run) -> api.Placement:
         devices=(),
         replicas=(),
         variables=(),
+        exchanges=api.Exchanges(not_recorded="no_step"),
     )
 
 
@@ -315,4 +328,52 @@ def _view_variable(row: VariableRecord, homes: Iterable[str]) -> api.PlacedVaria
         aggregation=row.aggregation,
         homes=tuple(homes),
         size_bytes=row.size_bytes,
+    )
+
+
+def _recorded_exchanges(
+    session: Session, run: Run, attempt: Attempt, records: Sequence[PlacementRecord]
+) -> api.Exchanges:
+    found = next((record.programs for record in records if record.programs is not None), None)
+    if found is not None:
+        programs = [StepProgram.model_validate(program) for program in found["programs"]]
+        return api.Exchanges(
+            programs=tuple(map(_view_program, programs)), more_programs=found["more"], not_recorded=None
+        )
+    version = session.get_one(JobVersion, run.version_id)
+    if version.strategy.get("collectives") == "jax":
+        return api.Exchanges(not_recorded="jax")
+    stepped = select(func.max(Member.step)).where(Member.attempt_id == attempt.id)
+    is_under_way = attempt.ended_at is None and session.scalar(stepped) is None
+    return api.Exchanges(not_recorded="no_step" if is_under_way else "not_told")
+
+
+def _view_program(program: StepProgram) -> api.ProgramExchanges:
+    totals = [
+        api.ExchangeTotal(
+            kind=total.kind,
+            op=total.op,
+            crosses_hosts=total.crosses,
+            operations=total.operations,
+            times=total.times,
+            bytes_per_step=total.size_bytes,
+            varying=total.varying,
+        )
+        for total in program.totals
+    ]
+    return api.ProgramExchanges(
+        name=program.name,
+        digest=program.digest,
+        executor=program.executor,
+        totals=tuple(sorted(totals, key=lambda total: total.bytes_per_step, reverse=True)),
+        exchanges=tuple(map(_view_exchange, program.collectives)),
+        more=program.more_collectives,
+    )
+
+
+def _view_exchange(one: StepCollective) -> api.Exchange:
+    return api.Exchange(
+        **one.model_dump(include={"name", "kind", "op", "dtype", "shape", "size_bytes", "times"}),
+        bytes_per_step=None if one.times is None else one.times * one.size_bytes,
+        crosses_hosts=one.crosses,
     )

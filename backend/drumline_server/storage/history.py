@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from drumline.contracts.api import PrincipalRef
 from drumline.contracts.base import new_id
-from drumline.contracts.events import MemberTick
+from drumline.contracts.programs import MemberTick
 from drumline.wording import plural
 from drumline_server.storage.models import Audit, Gap, LogChunk, Member, Run, RunEvent, principal_columns, table_of
 from drumline_server.storage.notifications import announce, run_events

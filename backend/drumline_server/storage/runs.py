@@ -21,8 +21,8 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session
 
 from drumline.contracts.base import from_micros, is_id
-from drumline.contracts.events import WAITING_FOR_TELEMETRY
 from drumline.contracts.plans import ProbeState
+from drumline.contracts.programs import WAITING_FOR_TELEMETRY
 from drumline.contracts.states import TERMINAL_ATTEMPT, TERMINAL_MEMBER, TERMINAL_RUN, RunState
 from drumline_server.base.errors import NotFoundError, RunDeletedError
 from drumline_server.storage.models import (

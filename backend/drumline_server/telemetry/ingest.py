@@ -20,10 +20,12 @@ from drumline.contracts.events import (
     MemberAck,
     NonFiniteEvent,
     PlacementEvent,
+    ProgramEvent,
     RestoredEvent,
     TimeEvent,
     VariableEvent,
 )
+from drumline.contracts.programs import MAX_PROGRAMS
 from drumline.contracts.spent import Spent
 from drumline.contracts.states import TERMINAL_ATTEMPT, ArtifactState, MemberState
 from drumline_server.base.errors import FencedError, InvalidRequestError
@@ -61,6 +63,8 @@ AUTO = "auto"
 MOST_REPLICAS = 16
 """Replicas that are named; `replicas_in_all` says how many there are."""
 _MOST_ROWS = 4_096
+MOST_EXCHANGES = 200
+"""Of all programs of an attempt together; each says how many more it has."""
 _NAMED = 20
 """Names of artifacts in an event of the stream; it counts further ones."""
 
@@ -157,6 +161,27 @@ def store_placement(write: TelemetryWrite, events: Sequence[PlacementEvent]) -> 
     record.strategy, record.executor, record.replicas = event.strategy, executor, replicas
     write.session.flush()
     write.record("placement", {"executor": executor, "confirmed": True, "replicas": len(event.replicas)})
+
+
+def store_programs(write: TelemetryWrite, events: Sequence[ProgramEvent]) -> None:
+    """Keeps the first programs, with the first of their exchanges, and counts the rest; of rank 0, for all run them."""
+    record = write.session.get(PlacementRecord, write.member.id)
+    if record is None or write.member.rank != 0:  # of no worker of ours, which tells where its replicas are before
+        return
+    programs = list((record.programs or {}).get("programs", ()))
+    more = (record.programs or {}).get("more", 0)
+    for event in events:
+        if len(programs) == MAX_PROGRAMS:
+            more += 1
+            continue
+        told = event.program
+        kept = told.collectives[: MOST_EXCHANGES - sum(len(one["collectives"]) for one in programs)]
+        left = told.more_collectives + len(told.collectives) - len(kept)
+        cut = told.model_copy(update={"collectives": kept, "more_collectives": left})
+        programs.append(cut.model_dump(mode="json"))
+    record.programs = {"programs": programs, "more": more}
+    write.session.flush()
+    write.record("program", {"name": events[-1].program.name, "count": len(events)})
 
 
 def store_variables(write: TelemetryWrite, events: Sequence[VariableEvent]) -> None:
@@ -354,6 +379,7 @@ Store = Callable[[TelemetryWrite, Sequence[Any]], None]  # Any: events of the on
 _STORES: dict[str, Store] = {
     "state": members.apply_status_events,
     "placement": store_placement,
+    "program": store_programs,
     "variable": store_variables,
     "log": logs.store_logs,
     "metrics": metric_rows.store_metrics,

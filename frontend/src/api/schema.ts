@@ -3170,6 +3170,11 @@ export interface components {
              */
             takes_arrivals: boolean;
             /**
+             * Takes Programs
+             * @default false
+             */
+            takes_programs: boolean;
+            /**
              * Takes Strips
              * @default false
              */
@@ -3196,6 +3201,29 @@ export interface components {
             takes_whole: boolean;
             /** Version */
             version: string;
+        };
+        /**
+         * CollectiveTotal
+         * @description All collectives of a program that are alike, those beyond the listed ones too.
+         */
+        CollectiveTotal: {
+            /** Crosses */
+            crosses: boolean;
+            /** Kind */
+            kind: string;
+            /** Op */
+            op?: string | null;
+            /** Operations */
+            operations: number;
+            /** Size Bytes */
+            size_bytes: number;
+            /** Times */
+            times: number;
+            /**
+             * Varying
+             * @default 0
+             */
+            varying: number;
         };
         /**
          * ComparedCurve
@@ -3493,13 +3521,78 @@ export interface components {
          */
         EventBatch: {
             /** Events */
-            events: (components["schemas"]["StateEvent"] | components["schemas"]["PlacementEvent"] | components["schemas"]["VariableEvent"] | components["schemas"]["ProgressEvent"] | components["schemas"]["ArrivalsEvent"] | components["schemas"]["MetricsEvent"] | components["schemas"]["MediaEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReductionEvent"] | components["schemas"]["NonFiniteEvent"] | components["schemas"]["ProfileEvent"] | components["schemas"]["ArtifactEvent"] | components["schemas"]["LogEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["RestoredEvent"] | components["schemas"]["TimeEvent"] | components["schemas"]["GapEvent"] | components["schemas"]["ResultEvent"])[];
+            events: (components["schemas"]["StateEvent"] | components["schemas"]["PlacementEvent"] | components["schemas"]["ProgramEvent"] | components["schemas"]["VariableEvent"] | components["schemas"]["ProgressEvent"] | components["schemas"]["ArrivalsEvent"] | components["schemas"]["MetricsEvent"] | components["schemas"]["MediaEvent"] | components["schemas"]["SummaryEvent"] | components["schemas"]["ReductionEvent"] | components["schemas"]["NonFiniteEvent"] | components["schemas"]["ProfileEvent"] | components["schemas"]["ArtifactEvent"] | components["schemas"]["LogEvent"] | components["schemas"]["CheckpointEvent"] | components["schemas"]["RestoredEvent"] | components["schemas"]["TimeEvent"] | components["schemas"]["GapEvent"] | components["schemas"]["ResultEvent"])[];
             /** Fence */
             fence: number;
             /** First Seq */
             first_seq: number;
             /** Incarnation */
             incarnation: string;
+        };
+        /**
+         * Exchange
+         * @description One collective of a program, as the engine traced it.
+         */
+        Exchange: {
+            /** Bytes Per Step */
+            bytes_per_step: number | null;
+            /** Crosses Hosts */
+            crosses_hosts: boolean;
+            /** Dtype */
+            dtype: string;
+            /** Kind */
+            kind: string;
+            /** Name */
+            name: string;
+            /** Op */
+            op: string | null;
+            /** Shape */
+            shape: number[];
+            /** Size Bytes */
+            size_bytes: number;
+            /** Times */
+            times: number | null;
+        };
+        /**
+         * ExchangeTotal
+         * @description All collectives of a program that are alike.
+         */
+        ExchangeTotal: {
+            /** Bytes Per Step */
+            bytes_per_step: number;
+            /** Crosses Hosts */
+            crosses_hosts: boolean;
+            /** Kind */
+            kind: string;
+            /** Op */
+            op: string | null;
+            /** Operations */
+            operations: number;
+            /** Times */
+            times: number;
+            /** Varying */
+            varying: number;
+        };
+        /**
+         * Exchanges
+         * @description What the step programs of an attempt exchange, in the order in which they were first dispatched.
+         */
+        Exchanges: {
+            /**
+             * More Programs
+             * @default 0
+             */
+            more_programs: number;
+            /**
+             * Not Recorded
+             * @default not_told
+             */
+            not_recorded: ("no_step" | "not_told" | "jax") | null;
+            /**
+             * Programs
+             * @default []
+             */
+            programs: components["schemas"]["ProgramExchanges"][];
         };
         /**
          * ExpiredRuns
@@ -5495,6 +5588,14 @@ export interface components {
             confirmed: boolean;
             /** Devices */
             devices: components["schemas"]["PlacedDevice"][];
+            /**
+             * @default {
+             *       "more_programs": 0,
+             *       "not_recorded": "not_told",
+             *       "programs": []
+             *     }
+             */
+            exchanges: components["schemas"]["Exchanges"];
             /** Executor */
             executor: string | null;
             /** Replicas */
@@ -6159,6 +6260,43 @@ export interface components {
             parameters: components["schemas"]["ProgramParameter"][];
             /** Summary */
             summary: string;
+        };
+        /**
+         * ProgramEvent
+         * @description A program of a step was dispatched for the first time; told by the member of rank 0 for all of its gang.
+         */
+        ProgramEvent: {
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /**
+             * @description discriminator enum property added by openapi-typescript
+             * @enum {string}
+             */
+            kind: "program";
+            program: components["schemas"]["StepProgram"];
+            /** Seq */
+            seq: number;
+        };
+        /**
+         * ProgramExchanges
+         * @description A program that steps ran. What XLA adds where values are split over logical devices is not among it.
+         */
+        ProgramExchanges: {
+            /** Digest */
+            digest: string;
+            /** Exchanges */
+            exchanges: components["schemas"]["Exchange"][];
+            /** Executor */
+            executor: string;
+            /** More */
+            more: number;
+            /** Name */
+            name: string;
+            /** Totals */
+            totals: components["schemas"]["ExchangeTotal"][];
         };
         /**
          * ProgramParameter
@@ -7475,6 +7613,58 @@ export interface components {
             seq: number;
         };
         /**
+         * StepCollective
+         * @description One, and whom it joins. What a member says of where it stands goes without: servers of before refuse that.
+         */
+        StepCollective: {
+            /**
+             * Crosses
+             * @default false
+             */
+            crosses: boolean;
+            /** Dtype */
+            dtype: string;
+            /** Kind */
+            kind: string;
+            /** Name */
+            name: string;
+            /** Op */
+            op?: string | null;
+            /** Shape */
+            shape: number[];
+            /** Size Bytes */
+            size_bytes: number;
+            /** Times */
+            times?: number | null;
+        };
+        /**
+         * StepProgram
+         * @description A program, and what it exchanges in all.
+         */
+        StepProgram: {
+            /**
+             * Collectives
+             * @default []
+             */
+            collectives: components["schemas"]["StepCollective"][];
+            /** Digest */
+            digest: string;
+            /** Executor */
+            executor: string;
+            /**
+             * More Collectives
+             * @default 0
+             */
+            more_collectives: number;
+            /** Name */
+            name: string;
+            /**
+             * Totals
+             * @default []
+             */
+            totals: components["schemas"]["CollectiveTotal"][];
+        };
+        /**
          * StoredRuns
          * @description Body of `POST /worker/checkpoints`: runs of which the host's store has something.
          */
@@ -8180,6 +8370,7 @@ export type ChipPlan = components['schemas']['ChipPlan'];
 export type ChipProgram = components['schemas']['ChipProgram'];
 export type Claim = components['schemas']['Claim'];
 export type Claimed = components['schemas']['Claimed'];
+export type CollectiveTotal = components['schemas']['CollectiveTotal'];
 export type ComparedCurve = components['schemas']['ComparedCurve'];
 export type ComparedMetrics = components['schemas']['ComparedMetrics'];
 export type ComparedRun = components['schemas']['ComparedRun'];
@@ -8199,6 +8390,9 @@ export type EndReason = components['schemas']['EndReason'];
 export type Enroll = components['schemas']['Enroll'];
 export type Enrolled = components['schemas']['Enrolled'];
 export type EventBatch = components['schemas']['EventBatch'];
+export type Exchange = components['schemas']['Exchange'];
+export type ExchangeTotal = components['schemas']['ExchangeTotal'];
+export type Exchanges = components['schemas']['Exchanges'];
 export type ExpiredRuns = components['schemas']['ExpiredRuns'];
 export type FieldChange = components['schemas']['FieldChange'];
 export type FieldProblem = components['schemas']['FieldProblem'];
@@ -8338,6 +8532,8 @@ export type ProfileLanes = components['schemas']['ProfileLanes'];
 export type Profiles = components['schemas']['Profiles'];
 export type ProgramCollective = components['schemas']['ProgramCollective'];
 export type ProgramEntrypoint = components['schemas']['ProgramEntrypoint'];
+export type ProgramEvent = components['schemas']['ProgramEvent'];
+export type ProgramExchanges = components['schemas']['ProgramExchanges'];
 export type ProgramParameter = components['schemas']['ProgramParameter'];
 export type ProgramRef = components['schemas']['ProgramRef'];
 export type Progress = components['schemas']['Progress'];
@@ -8396,6 +8592,8 @@ export type SpentGroup = components['schemas']['SpentGroup'];
 export type StacksReport = components['schemas']['StacksReport'];
 export type StacksRequest = components['schemas']['StacksRequest'];
 export type StateEvent = components['schemas']['StateEvent'];
+export type StepCollective = components['schemas']['StepCollective'];
+export type StepProgram = components['schemas']['StepProgram'];
 export type StoredRuns = components['schemas']['StoredRuns'];
 export type Straggler = components['schemas']['Straggler'];
 export type StreamHint = components['schemas']['StreamHint'];

@@ -80,6 +80,19 @@ def arrivals(run_id: str, call: int | None, as_json: bool, url: str | None) -> N
 
 @click.command()
 @click.argument("run_id", metavar="RUN")
+@json_option
+@server_options
+def exchanges(run_id: str, as_json: bool, url: str | None) -> None:
+    """Say what the replicas of RUN exchange in a step: kinds, bytes, and what of it crosses between hosts."""
+    from drumline.resources.exchange_text import exchanges_text
+
+    with connect(url) as client:
+        found = find_run(client, run_id).placement.exchanges
+    click.echo(json_text(found) if as_json else exchanges_text(found))
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
 @click.option("--step", type=click.IntRange(min=0), help="As of then. [default: now]")
 @json_option
 @server_options

@@ -29,6 +29,7 @@ _OWN = {
     "replicas": ("details", "Say which replica the others wait for, by traced steps."),
     "artifacts": ("recorded", "List and save the files that a run keeps."),
     "arrivals": ("details", "Say which member of a gang the others wait for."),
+    "exchanges": ("details", "Say what the replicas of a run exchange in a step."),
     "checkpoints": ("details", "List the checkpoints of a run."),
     "cancel": ("runs", "Stop a run."),
     "mark": ("runs", "Label, note, star or archive runs."),

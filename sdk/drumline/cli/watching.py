@@ -11,7 +11,7 @@ import click
 from drumline.cli.exits import DETACHED, OK, RUN_FAILED
 from drumline.cli.options import inert_json, json_text
 from drumline.contracts.api import RunEvent, RunWarning
-from drumline.contracts.events import WAITING_FOR_TELEMETRY
+from drumline.contracts.programs import WAITING_FOR_TELEMETRY
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RUN_MEANING, RunState
 from drumline.errors import DrumlineError

@@ -1,6 +1,6 @@
 """What a member reports: telemetry with a gapless `seq`, and its end."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, SkipValidation, StringConstraints, model_validator
 
@@ -35,6 +35,7 @@ from drumline.contracts.base import (
 )
 from drumline.contracts.media import MAX_SUMMARY_NAME, MAX_SUMMARY_NAMES, MAX_SUMMARY_TEXT_BYTES, MediaContent
 from drumline.contracts.profiles import TracedCall
+from drumline.contracts.programs import MemberTick, StepProgram
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spent import Spent
 from drumline.contracts.throughput import Throughput
@@ -93,6 +94,13 @@ class PlacementEvent(_Event):
     strategy: Name
     executor: Annotated[Text, StringConstraints(max_length=40)]
     replicas: Annotated[tuple[PlacedReplica, ...], Field(fail_fast=True), AtMost(MAX_REPLICAS_TOLD)]
+
+
+class ProgramEvent(_Event):
+    """A program of a step was dispatched for the first time; told by the member of rank 0 for all of its gang."""
+
+    kind: Literal["program"] = "program"
+    program: StepProgram
 
 
 class VariableEvent(_Event):
@@ -313,6 +321,7 @@ class ResultEvent(_Event):
 WorkerEvent = Annotated[
     StateEvent
     | PlacementEvent
+    | ProgramEvent
     | VariableEvent
     | ProgressEvent
     | ArrivalsEvent
@@ -340,33 +349,6 @@ class EventBatch(Contract):
     incarnation: IncarnationId
     first_seq: Seq
     events: Annotated[tuple[WorkerEvent, ...], Field(min_length=1), AtMost(MAX_EVENTS_PER_BATCH)]
-
-
-WAITING_FOR_TELEMETRY: Final = "waiting_for_telemetry"
-"""What a program does, and the phase of its member, while it is made to wait until its telemetry is taken (P12)."""
-Activity = Literal["rendezvous", "own_code", "compiling", "in_step", "finishing", "waiting_for_telemetry"]
-"""What a program does. `in_step` is also to wait for what a step computes; `own_code` is what it does between steps;
-`waiting_for_telemetry`: its spool is full, and what it logs is taken again when the server has taken some (P12)."""
-
-
-class MemberTick(Contract):
-    """Where a member's program was when its process last told its shim, and since when (rule P15)."""
-
-    activity: Activity
-    advances: Annotated[int, Field(ge=0, lt=2**53)]
-    """How often the program came further: steps that returned, and logs."""
-    collectives: Annotated[int, Field(ge=0, lt=2**53)] = 0
-    """Collectives that the engine has left."""
-    idle_s: Annotated[Finite, Field(ge=0, lt=2**53)]
-    """Since it last came further, or began to do something else."""
-    silent_s: Annotated[Finite, Field(ge=0, lt=2**53)]
-    """Since the process last told. Over some seconds: it is stopped, or a call holds its interpreter."""
-    overdue: bool = False
-    """Whether its shim takes it for hung, dumps its stacks and ends it."""
-    spooled_seq: Annotated[int, Field(ge=0, lt=2**53)] | None = None
-    """Seq of the newest event that its host has; what the server lacks of it is lost if the host is."""
-    output_bytes: Annotated[int, Field(ge=0, lt=2**53)] | None = None
-    """How much its program has written so far."""
 
 
 class MemberEnd(Contract):

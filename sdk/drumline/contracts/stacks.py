@@ -4,44 +4,15 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from drumline.contracts.base import AtMost, Contract, Finite, IncarnationId, MemberId, Reply, Text, Timestamp
-from drumline.contracts.events import Activity
+from drumline.contracts.base import Contract, Finite, IncarnationId, MemberId, Reply, Text, Timestamp
+from drumline.contracts.programs import Activity, DispatchedProgram
 
 STACKS_HEADING = "=== stacks of the program's threads"
 STACKS_ENDING = "=== end of stacks"
 """Lines of the stream `system` around what a program that hangs was doing."""
 MAX_STACKS = 128 * 1024
 """Characters of each kind of stacks; of more the beginning is kept."""
-MAX_COLLECTIVES = 256
 _Count = Annotated[int, Field(ge=0, lt=2**53)]
-_Word = Annotated[Text, StringConstraints(max_length=100)]
-
-
-class ProgramCollective(Contract):
-    """One collective of a program, as the engine traced it."""
-
-    name: Annotated[Text, StringConstraints(max_length=200)]
-    kind: _Word
-    op: _Word | None = None
-    dtype: _Word
-    shape: Annotated[tuple[_Count, ...], Field(fail_fast=True), AtMost(64)]
-    size_bytes: _Count
-    """What each replica puts in each time."""
-    times: _Count | None = None
-    """How often it happens in a step; None where that depends on values."""
-
-
-class DispatchedProgram(Contract):
-    """The program of a step of the strategy."""
-
-    name: Annotated[Text, StringConstraints(max_length=200)]
-    """Of the function."""
-    digest: Annotated[Text, StringConstraints(max_length=64)]
-    """The same in every member that traced the same."""
-    executor: _Word
-    collectives: Annotated[tuple[ProgramCollective, ...], Field(fail_fast=True), AtMost(MAX_COLLECTIVES)] = ()
-    """In order; the first 256."""
-    more_collectives: _Count = 0
 
 
 class MemberStanding(Contract):

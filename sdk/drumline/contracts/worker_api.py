@@ -27,9 +27,9 @@ from drumline.contracts.base import (
     Title,
     VersionId,
 )
-from drumline.contracts.events import MemberTick
 from drumline.contracts.heartbeats import TimeScale
 from drumline.contracts.plans import ProbeOrder
+from drumline.contracts.programs import MemberTick
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import CheckpointSpec, Entrypoint, Limits, RecordSpec, StrategySpec
 from drumline.contracts.stacks import StacksRequest
@@ -396,5 +396,7 @@ class Claimed(Reply):
     """Whether it takes `usage` of a time event."""
     takes_whole: bool = False
     """Whether it takes `whole` and `not_whole` of a reduction event."""
+    takes_programs: bool = False
+    """Whether it takes events of the kind `program`."""
     artifact_bytes: int | None = None
     """Of the largest artifact that it takes; None where it takes none."""

@@ -14,7 +14,8 @@ from drumline.contracts.plans import (
     ProbedProgram,
     ProbeState,
 )
-from drumline.contracts.stacks import DispatchedProgram, MemberStacks
+from drumline.contracts.programs import DispatchedProgram
+from drumline.contracts.stacks import MemberStacks
 from drumline.resources.chip_text import chip_sections
 from drumline.wording import duration, limit_rows, plain, plural, size_text, table
 

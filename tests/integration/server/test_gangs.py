@@ -2,7 +2,7 @@
 
 import pytest
 
-from drumline.contracts.events import MemberTick
+from drumline.contracts.programs import MemberTick
 from drumline.contracts.reasons import HOST_FAULTS, EndReason
 from drumline.contracts.states import AttemptState, RunState
 from drumline.contracts.worker_api import Claim, Claimed, DeviceCheckReport, MemberHeartbeat, MemberNotice

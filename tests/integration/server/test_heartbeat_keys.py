@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from drumline.contracts.events import WAITING_FOR_TELEMETRY, MemberTick
 from drumline.contracts.problems import ProblemCode
+from drumline.contracts.programs import WAITING_FOR_TELEMETRY, MemberTick
 from drumline.contracts.states import AttemptState
 from drumline.contracts.worker_api import KEYED_HEARTBEAT_PROTOCOL, OLDEST_PROTOCOL, PROTOCOL_VERSION, MemberHeartbeat
 from drumline_server.storage.models import Host

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from drumline.contracts import api
-from drumline.contracts.events import MemberTick
+from drumline.contracts.programs import MemberTick
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RunState
 from drumline.contracts.worker_api import MemberHeartbeat

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from drumline.contracts.stacks import MAX_COLLECTIVES, MAX_STACKS
+from drumline.contracts.programs import MAX_COLLECTIVES
+from drumline.contracts.stacks import MAX_STACKS
 from fuzz.world import V1
 from support.edge import described_paths
 from support.large_world import NAMES, SLICE, LargeWorld

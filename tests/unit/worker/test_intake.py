@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
-from drumline_worker.host.messages import encode
+from drumline.contracts.programs import MAX_PROGRAMS
+from drumline_worker.host.messages import Tick, ToldProgram, encode
 from drumline_worker.host.spool import SpoolReader, SpoolWriter
 from drumline_worker.shim.intake import Inbox, Intake, OutputBuffer, Pump
 from drumline_worker.shim.journal import Journal
 from drumline_worker.shim.runner_process import Runner, Stacks
+from fuzz.world import PROGRAM
 
 VALUES = 100_000
 PER_MESSAGE = 2_000
@@ -167,3 +169,23 @@ def test_a_program_that_prints_waits_as_well_and_a_long_line_of_any_bytes_is_who
     for event in events:
         assert event["offset"] == offset
         offset += len(event["text"].encode())
+
+
+@pytest.mark.parametrize("keeps", [True, False], ids=["rank 0", "another rank, or a server of before"])
+def test_programs_are_told_in_their_order_and_beyond_the_eighth_without_their_list(keeps: bool, tmp_path: Path) -> None:
+    spool = SpoolWriter(tmp_path)
+    heard: list[Tick | ToldProgram] = []
+    inbox = Inbox(Journal(spool, 2**20), OutputBuffer(), fence=1, on_tick=heard.append, keeps_programs=keeps)
+    for number in range(MAX_PROGRAMS + 1):
+        inbox.feed(encode({"kind": "program", "program": {**PROGRAM, "digest": str(number)}}))
+    inbox.feed(encode({"kind": "program", "program": {**PROGRAM, "collectives": [{}]}}))
+    spool.close()
+
+    assert len(heard) == MAX_PROGRAMS + 1
+    told = [event["program"] for event in _events(tmp_path, 1, spool.last_seq)] if keeps else []
+    assert spool.last_seq == len(told) == (MAX_PROGRAMS + 1) * keeps
+    assert [int(one["digest"]) for one in told] == list(range(len(told)))
+    assert [len(one["collectives"]) for one in told] == ([1] * MAX_PROGRAMS + [0]) * keeps
+    assert [one["more_collectives"] for one in told[-1:]] == [1] * keeps
+    assert all(one["totals"][0]["size_bytes"] == PROGRAM["totals"][0]["size_bytes"] for one in told)
+    assert inbox.refused == 1

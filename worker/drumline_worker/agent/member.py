@@ -4,8 +4,9 @@ import asyncio
 import logging
 from datetime import datetime
 
-from drumline.contracts.events import WAITING_FOR_TELEMETRY, MemberAck, MemberEnd, MemberTick
+from drumline.contracts.events import MemberAck, MemberEnd
 from drumline.contracts.heartbeats import CLAIM_AGAIN_S
+from drumline.contracts.programs import WAITING_FOR_TELEMETRY, MemberTick
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.stacks import MemberStanding, StacksReport
 from drumline.contracts.worker_api import Claimed, LiveMember, MemberHeartbeat, UnsentTelemetry
@@ -24,8 +25,7 @@ from drumline_worker.host.system import boot_id, boottime, now
 
 _LOG = logging.getLogger(__name__)
 _PROOF_S = 5.0
-"""The launcher reaps a shim, and kills what is left below it, within a second. Without its word in this time the
-devices are not freed but quarantined and checked."""
+"""The launcher reaps a shim and kills what is below it in a second; else devices are not freed but quarantined."""
 _GIVEN_UP = "Its worker registered again before its process was started."
 
 

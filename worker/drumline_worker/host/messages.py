@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from drumline.contracts.base import AtMost, Contract, Text, Timestamp
-from drumline.contracts.events import Activity, MemberTick
+from drumline.contracts.programs import Activity, MemberTick, StepProgram
 from drumline.contracts.reasons import EndReason
-from drumline.contracts.stacks import DispatchedProgram, MemberStanding
+from drumline.contracts.stacks import MemberStanding
 from drumline.contracts.usage import MAX_DEVICES_USED, DeviceMemory
 from drumline.contracts.worker_api import DeviceReport
 from drumline_worker.host.rundir import Ending
@@ -330,7 +330,7 @@ class ToldProgram(Contract):
     """What a step of the program runs; told before the first of them, each once; the tally counts them."""
 
     kind: Literal["program"] = "program"
-    program: DispatchedProgram
+    program: StepProgram
 
 
 class Failure(Contract):

@@ -1,15 +1,17 @@
 """Listens to the engine for the worker: placement, variables, steps, reductions; stops the program between steps."""
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 
+from drumline.contracts.programs import MAX_COLLECTIVES
 from drumline.contracts.spent import Spent
-from drumline.contracts.stacks import MAX_COLLECTIVES
 from drumline.distribute.observe import (
+    CollectiveOperation,
     CollectiveRecord,
     DispatchedProgram,
     PlacementRecord,
@@ -165,7 +167,7 @@ class TracingObserver(RunObserver):
 
 
 def program_fields(program: DispatchedProgram) -> Fields:
-    """As `drumline.contracts.stacks` has it."""
+    """As `drumline.contracts.programs` has it."""
     collectives = [
         {
             "name": each.name[:200],
@@ -175,6 +177,7 @@ def program_fields(program: DispatchedProgram) -> Fields:
             "shape": each.shape,
             "size_bytes": each.bytes,
             "times": each.times,
+            "crosses": each.crosses,
         }
         for each in program.collectives[:MAX_COLLECTIVES]
     ]
@@ -184,7 +187,27 @@ def program_fields(program: DispatchedProgram) -> Fields:
         "executor": program.executor,
         "collectives": collectives,
         "more_collectives": max(0, len(program.collectives) - MAX_COLLECTIVES),
+        "totals": _totals(program.collectives),
     }
+
+
+def _totals(collectives: Iterable[CollectiveOperation]) -> list[Fields]:
+    """Of those that are alike, in the order of the program."""
+    alike: dict[tuple[str, str | None, bool], list[CollectiveOperation]] = defaultdict(list)
+    for each in collectives:
+        alike[each.kind, each.op, each.crosses].append(each)
+    return [
+        {
+            "kind": kind,
+            "op": op,
+            "crosses": crosses,
+            "operations": len(found),
+            "times": sum(each.times or 0 for each in found),
+            "size_bytes": sum(each.bytes * (each.times or 0) for each in found),
+            "varying": sum(each.times is None for each in found),
+        }
+        for (kind, op, crosses), found in alike.items()
+    ]
 
 
 def placement_fields(record: PlacementRecord, ids: Mapping[int, str]) -> Fields:

@@ -31,6 +31,7 @@ from drumline.contracts.events import (
     ResultEvent,
     WorkerEvent,
 )
+from drumline.contracts.programs import MAX_PROGRAMS
 from drumline.contracts.retention import CheckpointKey
 from drumline_worker.host.messages import MAX_MESSAGE_BYTES, Decoder, Failure, FramingError, Tick, ToldProgram, parse
 from drumline_worker.shim.journal import Journal
@@ -198,9 +199,17 @@ class Inbox:
     """Takes the bytes of the runner's socket, keeps what is well-formed, refuses the rest."""
 
     def __init__(
-        self, journal: Journal, output: OutputBuffer, fence: int, on_tick: Callable[[Tick | ToldProgram], None]
+        self,
+        journal: Journal,
+        output: OutputBuffer,
+        fence: int,
+        on_tick: Callable[[Tick | ToldProgram], None],
+        *,
+        keeps_programs: bool = False,
     ) -> None:
         self._journal = journal
+        self._keeps_programs = keeps_programs
+        self._programs = 0
         self._fence = fence
         self._checkpoint_seqs: list[int] = []
         self._output = output
@@ -236,15 +245,14 @@ class Inbox:
     def _take_message(self, payload: bytes) -> None:
         try:
             message = parse(payload)
-            if message.get("kind") == "tick":
-                self._on_tick(Tick.model_validate(message))
-                return
-            if message.get("kind") == "program":
-                self._on_tick(ToldProgram.model_validate(message))
-                return
-            if message.get("kind") == "failed":
+            kind = message.get("kind")
+            if kind == "tick":
+                return self._on_tick(Tick.model_validate(message))
+            if kind == "program":
+                return self._take_program(ToldProgram.model_validate(message))
+            if kind == "failed":
                 self.failure = self.failure or Failure.model_validate(message)
-                return
+                return None
             event = self._event(message, len(payload))
         except ValidationError as error:
             self._refuse(f"{error.error_count()} wrong fields, first: {error.errors()[0]['msg']}")
@@ -253,6 +261,13 @@ class Inbox:
         else:
             if event is not None:
                 self._keep(event)
+
+    def _take_program(self, told: ToldProgram) -> None:
+        self._on_tick(told)
+        self._programs += 1
+        if self._keeps_programs:
+            is_listed = self._programs <= MAX_PROGRAMS
+            self._journal.record("program", program=told.program if is_listed else told.program.unlisted())
 
     def _event(self, message: dict[str, Any], size: int) -> WorkerEvent | None:
         kind = message.get("kind")

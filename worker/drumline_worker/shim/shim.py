@@ -151,7 +151,9 @@ class Shim:
         self._output = OutputBuffer()
         self._stopper = Stopper(self._order.lease, self._order.alive_at)
         self._hangs = HangWatch(directory, self._order, self._stopper, self._output, self._journal)
-        self._inbox = Inbox(self._journal, self._output, self._order.claimed.fence, self._hangs.hear)
+        claimed = self._order.claimed
+        speaks = claimed.takes_programs and claimed.rendezvous.rank == 0  # all of a gang dispatch the same
+        self._inbox = Inbox(self._journal, self._output, claimed.fence, self._hangs.hear, keeps_programs=speaks)
         self._read_traces = partial(read_traces, directory, self._order, lives.send_left, self._inbox)
         self._pump = Pump(self._journal, self._output)
         self._agents: list[AgentLink] = []

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from drumline.contracts.events import WAITING_FOR_TELEMETRY
 from drumline.contracts.heartbeats import LeaseTimes
+from drumline.contracts.programs import WAITING_FOR_TELEMETRY, DispatchedProgram
 from drumline.contracts.spec import Limits
-from drumline.contracts.stacks import DispatchedProgram, MemberStanding
+from drumline.contracts.stacks import MemberStanding
 from drumline.contracts.usage import DeviceMemory
 from drumline_worker.host.messages import RENDEZVOUS_S, ProgramStatus, StopCause, Tick, ToldProgram
 from drumline_worker.host.rundir import RunDirectory, StartOrder

@@ -345,6 +345,8 @@ class PlacementRecord(Base):
     strategy: Mapped[str]
     executor: Mapped[str]
     replicas: Mapped[list[Any]]
+    programs: Mapped[dict[str, Any] | None]
+    """`{"programs": [StepProgram, ...], "more": 0}`, of the member of rank 0."""
     recorded_at: Mapped[int]
 
 

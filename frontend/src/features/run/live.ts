@@ -20,6 +20,7 @@ const CONSEQUENCES: Record<
   /** A member that is made to wait, or continues, changes why its run waits. */
   member: { keys: (id) => [keys.run(id), runKeys.attempts(id)], pauseMs: 200 },
   placement: { keys: (id) => [runKeys.placement(id)], pauseMs: 100 },
+  program: { keys: (id) => [runKeys.placement(id)], pauseMs: 500 },
   arrivals: { keys: (id) => [runKeys.arrivals(id)], pauseMs: 500 },
   variable: { keys: (id) => [runKeys.placement(id)], pauseMs: 500 },
   metrics: { keys: (id) => [runKeys.metrics(id)], pauseMs: 1_000 },

@@ -13,6 +13,7 @@ from drumline.contracts.api.access import (
 from drumline.contracts.api.arrivals import Arrivals, ArrivalTimes, MemberArrival, Straggler
 from drumline.contracts.api.artifacts import Artifact
 from drumline.contracts.api.batches import Batch, BatchCancel, Outcome, OutcomeMetric, Outcomes, SubmittedBatch
+from drumline.contracts.api.exchanges import Exchange, Exchanges, ExchangeTotal, NotRecorded, ProgramExchanges
 from drumline.contracts.api.fleet import (
     ChipLink,
     Device,
@@ -176,6 +177,9 @@ __all__ = [
     "DeliveryState",
     "Device",
     "DeviceFacts",
+    "Exchange",
+    "ExchangeTotal",
+    "Exchanges",
     "FieldChange",
     "FieldKind",
     "FileChange",
@@ -217,6 +221,7 @@ __all__ = [
     "Metrics",
     "NonFinite",
     "NonFinites",
+    "NotRecorded",
     "NumberedPoints",
     "Outcome",
     "OutcomeMetric",
@@ -237,6 +242,7 @@ __all__ = [
     "ProfileLanes",
     "Profiles",
     "ProgramEntrypoint",
+    "ProgramExchanges",
     "ProgramParameter",
     "Progress",
     "Quarantine",

@@ -2,6 +2,7 @@
 
 from typing import Literal, get_args
 
+from drumline.contracts.api.exchanges import Exchanges
 from drumline.contracts.api.fleet import DeviceFacts
 from drumline.contracts.arrays import ArraySummary, NotWhole, ReductionSampling
 from drumline.contracts.base import (
@@ -50,6 +51,8 @@ class Placement(Reply):
     devices: tuple[PlacedDevice, ...]
     replicas: tuple[PlacedReplica, ...]
     variables: tuple[PlacedVariable, ...]
+    exchanges: Exchanges = Exchanges()
+    """What its steps exchange."""
 
 
 class MetricPoints(Reply):

@@ -105,7 +105,7 @@ class CollectiveOperation:
     """A collective of a step's program. ``bytes`` is what each replica puts in each time.
 
     ``times`` is how often it happens in a step, None where that depends on values (inside cond and while).
-    ``is_observed``: an observer is shown it as a reduction.
+    ``is_observed``: an observer is shown it as a reduction. ``crosses``: it joins replicas of several processes.
     """
 
     name: str
@@ -116,6 +116,7 @@ class CollectiveOperation:
     bytes: int
     times: int | None
     is_observed: bool
+    crosses: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,9 +224,9 @@ class StepRunner:
     def _describe(self, built: BuiltStep, called: Callable[..., Any], arguments: StepArguments) -> DispatchedProgram:
         if built.description is None:
             name = getattr(called, "__qualname__", None) or type(called).__name__
-            replicas = self._owner.num_replicas_in_sync
+            homes = [own[0].process_index for own in self._owner.replica_devices]
             room = 1 if arguments.repeated is None else arguments.repeated.room
-            built.description = describe_program(built.step, built.traces, name, replicas, room)
+            built.description = describe_program(built.step, built.traces, name, homes, room)
         return built.description
 
     def _build(self, state: FunctionState, call: _Call) -> BuiltStep:

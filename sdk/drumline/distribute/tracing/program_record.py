@@ -14,7 +14,7 @@ from drumline.distribute.observe import CollectiveOperation, DispatchedProgram, 
 from drumline.distribute.tracing import jaxprs
 from drumline.distribute.tracing.instrumentation import is_instrumented, mean_by
 from drumline.distribute.tracing.reduction_names import collective_name, variables_of
-from drumline.distribute.tracing.uniformity import COLLECTIVES, over_replicas
+from drumline.distribute.tracing.uniformity import COLLECTIVES, only_over_replicas, over_replicas
 
 if TYPE_CHECKING:
     from drumline.distribute.tracing.arguments import StepArguments
@@ -41,8 +41,8 @@ _AGGREGATIONS: dict[str, tuple[str, str | None]] = {
     "ONLY_FIRST_REPLICA": ("broadcast", None),
 }
 
-#: A collective, and the variable of the jaxpr that it puts out.
-_Operation: TypeAlias = tuple[CollectiveOperation, Any]
+#: A collective, the variable of the jaxpr that it puts out, and its equation.
+_Operation: TypeAlias = tuple[CollectiveOperation, Any, Any]
 
 
 def describe_step(compiled: Any, arguments: StepArguments, step: int, replicas: int) -> StepProgramRecord:
@@ -65,16 +65,18 @@ def describe_step(compiled: Any, arguments: StepArguments, step: int, replicas: 
 
 
 def describe_program(
-    compiled: Any, traces: Sequence[TracedStep], name: str, replicas: int, room: int = 1
+    compiled: Any, traces: Sequence[TracedStep], name: str, homes: Sequence[int], room: int = 1
 ) -> DispatchedProgram:
     """What a built step is, for whoever compares it with that of another process; ``name`` is the function's.
 
-    ``room``: of how many batches it can take at once.
+    ``homes``: the process of each replica. ``room``: of how many batches it can take at once.
     """
+    replicas = len(homes)
     digest = hashlib.sha256(f"{type(compiled).__name__} {compiled.name} {room}".encode())
     for traced in traces:
         digest.update(_SET.sub(_sorted_set, _ADDRESS.sub("", str(traced.jaxpr))).encode())
-    operations = _list_collectives(compiled.traced, replicas, compiled.name != "mpmd") if replicas > 1 else ()
+    fuses_means = compiled.name != "mpmd"
+    operations = _list_collectives(compiled.traced, replicas, fuses_means, homes) if replicas > 1 else ()
     return DispatchedProgram(name, digest.hexdigest()[:16], compiled.name, tuple(operations))
 
 
@@ -82,11 +84,21 @@ def _sorted_set(match: re.Match[str]) -> str:
     return ", ".join(sorted(match[1].split(", ")))
 
 
-def _list_collectives(traced: TracedStep, replicas: int, fuses_means: bool) -> Iterator[CollectiveOperation]:
+def _list_collectives(
+    traced: TracedStep, replicas: int, fuses_means: bool, homes: Sequence[int] = ()
+) -> Iterator[CollectiveOperation]:
     """In program order, under the names that an observer is told of them."""
     names = variables_of(traced, is_instrumented)
-    for operation, out in _collectives(traced.jaxpr.jaxpr, 1, replicas, fuses_means):
-        yield dataclasses.replace(operation, name=names.get(out, operation.name))
+    for operation, out, eqn in _collectives(traced.jaxpr.jaxpr, 1, replicas, fuses_means):
+        yield dataclasses.replace(operation, name=names.get(out, operation.name), crosses=_crosses(eqn, homes))
+
+
+def _crosses(eqn: Any, homes: Sequence[int]) -> bool:
+    """Whether any of the groups that exchange has replicas of several processes; ``homes``: of each the process."""
+    groups = [range(len(homes))]
+    if only_over_replicas(eqn):  # else groups count devices, and the few that there are count as all replicas
+        groups = eqn.params.get("perm") or eqn.params.get("axis_index_groups") or groups
+    return any(len({homes[replica] for replica in group}) > 1 for group in groups)
 
 
 def _collectives(jaxpr: Any, times: int | None, replicas: int, fuses_means: bool) -> Iterator[_Operation]:
@@ -123,7 +135,7 @@ def _operations(jaxpr: Any, position: int, times: int | None, mean_of: int) -> I
             times=times,
             is_observed=is_instrumented(eqn) and times is not None,
         )
-        yield operation, out
+        yield operation, out, eqn
 
 
 def _kind(eqn: Any) -> tuple[str, str | None]:

@@ -361,3 +361,38 @@ def logical_devices() -> list[Any]:
         sums = strategy.run(step, args=(x,))
         found += [plain(strategy.reduce("sum", sums, axis=None)), plain(weight.value[0, 0])]
     return [*found, len(strategy.local_results(sums)) == len(strategy.local_replicas)]
+
+
+class Programs(Seen):
+    """Keeps the collectives of each program."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.collectives: list[Any] = []
+
+    def program_dispatched(self, steps: range, program: Any) -> None:
+        """By kind: bytes, how often in a step, and whether replicas of several processes take part."""
+        told = [[one.kind, one.op, one.bytes, one.times, one.crosses] for one in program.collectives]
+        self.collectives.append([program.name.rpartition(".")[2], told])
+
+
+def exchanged() -> list[Any]:
+    """What two steps exchange: with all replicas, and with those next to each only."""
+    strategy, seen = dist.MirroredStrategy(), Programs()
+    strategy.observe(seen)
+    with strategy.scope():
+        weight = dist.Variable(jnp.zeros((3, 2)), aggregation="mean")
+    pairs = [[replica, replica ^ 1] for replica in range(8)]
+
+    def train(x: Any) -> Any:
+        weight.assign_add(jnp.ones((3, 2)) * x)
+        return jax.lax.fori_loop(0, 4, lambda _, y: dist.all_reduce("sum", y), x)
+
+    def shift(x: Any) -> Any:
+        near = jax.lax.ppermute(x, "replica", pairs)
+        far = jax.lax.ppermute(x, "replica", [(replica, (replica + 1) % 8) for replica in range(8)])
+        return near + far, jax.lax.all_gather(x, "replica", axis_index_groups=pairs[::2])
+
+    for step in (train, shift):
+        strategy.run(step, args=(own_numbers(strategy),))
+    return seen.collectives

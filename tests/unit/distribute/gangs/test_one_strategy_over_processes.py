@@ -286,3 +286,21 @@ def test_reductions_are_told_once_with_the_inputs_of_all_replicas(processes: Pro
     assert len(reductions[0][2]) == len(reductions[1][2]) == 8
     assert first == [*placed, reductions]
     assert second == [*placed, []]
+
+
+@pytest.mark.parametrize("devices", [ONE, *LAYOUTS], ids=str)
+def test_what_crosses_between_processes_is_told_of_each_exchange_by_the_replicas_that_take_part(
+    processes: ProcessGroups, devices: tuple[int, ...]
+) -> None:
+    told = processes.run(FOUND, "program.exchanged()", devices)
+
+    far = len(devices) > 1
+    assert told == [
+        [
+            ["train", [["all_reduce", "mean", 24, 1, far], ["all_reduce", "sum", 4, 4, far]]],
+            [
+                "shift",
+                [["permute", None, 4, 1, False], ["permute", None, 4, 1, far], ["all_gather", None, 4, 1, False]],
+            ],
+        ]
+    ] * len(devices)

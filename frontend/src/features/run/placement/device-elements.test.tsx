@@ -19,6 +19,7 @@ function show(devices: number, planned = false) {
     devices: Array.from({ length: devices }, (_, i) => placedDevice({ index: i, replica: i })),
     replicas: [],
     variables: [],
+    exchanges: { programs: [], more_programs: 0, not_recorded: "no_step" },
   };
   const layout = layOut(placement.devices, "host", 1000);
   const onFocus = vi.fn();

@@ -5,7 +5,9 @@ import { useTheme } from "@/components/charts/use-theme";
 import { DeviceCard } from "./device-card";
 import { DeviceElements } from "./device-elements";
 import { drawCells, drawGroups, drawLinks, drawMarks, mapColors } from "./draw";
+import { drawHostLinks } from "./draw-hosts";
 import { drawBus, drawRing } from "./draw-rails";
+import { crossesHosts, crossingText } from "./exchanges";
 import { HitGrid } from "./hit-grid";
 import { drawHostTiles } from "./host-tiles";
 import { moveTo } from "./keyboard";
@@ -46,8 +48,11 @@ export function DeviceMap(props: DeviceMapProps) {
     const colors = mapColors();
     context.translate(4, 4);
     drawGroups(context, layout, colors);
+    const crosses = crossesHosts(placement);
+    if (crosses && layout.rails === "none" && !planned)
+      drawHostLinks(context, layout, crossingText(placement), colors);
     if (layout.detail === "hosts") return drawHostTiles(context, layout, paints, colors);
-    if (layout.rails === "ring" && !planned) drawRing(context, layout, colors);
+    if (layout.rails === "ring" && !planned) drawRing(context, layout, colors, crosses ?? true);
     if (layout.rails === "bus" && storage) drawBus(context, layout, storage, colors);
     drawLinks(context, layout, colors);
     drawCells(context, layout, placement.devices, paints, planned);

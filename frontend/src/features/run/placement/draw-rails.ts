@@ -8,7 +8,12 @@ const ARROW = 3;
 const BESIDE = 3;
 
 /** Mirrored: a ring under each row that every copy is tied to; the copies are kept equal over it. */
-export function drawRing(context: CanvasRenderingContext2D, layout: Layout, colors: MapColors): void {
+export function drawRing(
+  context: CanvasRenderingContext2D,
+  layout: Layout,
+  colors: MapColors,
+  joinsHosts: boolean,
+): void {
   context.strokeStyle = colors.strong;
   context.lineWidth = 1;
   for (const row of rowsOf(layout)) {
@@ -21,7 +26,7 @@ export function drawRing(context: CanvasRenderingContext2D, layout: Layout, colo
     context.stroke();
   }
   joinRings(context, layout);
-  if (layout.kind === "host") joinHosts(context, layout);
+  if (layout.kind === "host" && joinsHosts) joinHosts(context, layout);
 }
 
 /** The all-reduce goes over all hosts: between two of them it crosses the network. */

@@ -75,5 +75,6 @@ function planOf(run: SteadyRun): Placement {
     devices,
     replicas: [],
     variables: [],
+    exchanges: { programs: [], more_programs: 0, not_recorded: "no_step" },
   };
 }

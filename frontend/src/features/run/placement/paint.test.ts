@@ -18,6 +18,7 @@ function placement(some: Partial<Placement> = {}): Placement {
     devices,
     replicas: [],
     variables: [],
+    exchanges: { programs: [], more_programs: 0, not_recorded: "no_step" },
     ...some,
   };
 }

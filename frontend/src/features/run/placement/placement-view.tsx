@@ -7,6 +7,8 @@ import { useShortcut } from "@/lib/shortcuts";
 import { ArrivalTiles } from "./arrival-tiles";
 import { DeviceMap } from "./device-map";
 import { DeviceTable } from "./device-table";
+import { crossesHosts, crossingText } from "./exchanges";
+import { ExchangesSection } from "./exchanges-section";
 import { hasCoordinates } from "./groups";
 import { type Layout, layOut } from "./layout";
 import { paintsFor, railsOf, type Scene } from "./paint";
@@ -24,6 +26,7 @@ export function PlacementView({ scene }: { scene: Scene }) {
   return (
     <div className="flex flex-col gap-8">
       <Devices scene={scene} />
+      <ExchangesSection placement={placement} />
       <ArrivalTiles ended={ended} runId={placement.run} />
       <ReplicaTimes ended={ended} runId={placement.run} />
       <Usage ended={ended} runId={placement.run} />
@@ -127,7 +130,10 @@ function caption(layout: Layout, { placement }: Scene, coordinates: boolean): st
   if (placement.devices.every((device) => device.simulated)) parts.push("simulated on CPU");
   if (!coordinates) parts.push("coordinates not reported");
   if (layout.rails === "ring") parts.push("the ring is the all-reduce that keeps the copies equal");
-  if (layout.rails === "ring" && layout.kind === "host" && layout.groups.length > 1)
+  const hosts = new Set(placement.devices.map((device) => device.host)).size;
+  const crossing = crossingText(placement);
+  if (layout.kind === "host" && hosts > 1 && crossing) parts.push(`lines between hosts: ${crossing}`);
+  else if (layout.rails === "ring" && layout.kind === "host" && hosts > 1 && crossesHosts(placement) === null)
     parts.push("between hosts it crosses the network");
   if (layout.rails === "bus") parts.push("arrows in: values, arrows out: gradients");
   return parts.join(" · ");
