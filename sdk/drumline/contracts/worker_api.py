@@ -37,10 +37,8 @@ from drumline.slices import KnownSlice
 
 PROTOCOL_VERSION, OLDEST_PROTOCOL = 4, 2
 """The older one is the last release's: server and worker may be one release apart, either being the newer one."""
-KEYED_PROTOCOL = 3
-"""From which on a member is claimed with a key."""
-KEYED_HEARTBEAT_PROTOCOL = 4
-"""From which on heartbeats too tell of a member with its key."""
+KEYED_PROTOCOL, KEYED_HEARTBEAT_PROTOCOL = 3, 4
+"""From which on a member is claimed with a key, and heartbeats too tell of it with the key."""
 KEY_HEADER = "Drumline-Member-Key"
 """Of all that is said of a member once it is claimed with a key."""
 MemberKey = Annotated[
