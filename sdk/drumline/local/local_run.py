@@ -1,6 +1,7 @@
 """The RunContext of a local run."""
 
 import operator
+import sys
 import time
 import warnings
 from collections.abc import Mapping
@@ -191,6 +192,9 @@ def sort_out(values: Mapping[str, Scalar | Media]) -> tuple[dict[str, Scalar], d
     return scalars, taken
 
 
+_LARGEST = int(sys.float_info.max)
+
+
 def check_name(name: str) -> None:
     """Raises ValueError for a name that nothing that is logged can have."""
     if not 0 < len(name) <= MAX_NAME:
@@ -203,11 +207,14 @@ def check_scalar(name: str, value: Scalar) -> None:
     """Raises ValueError as `check_name`, and for a donated array; TypeError unless it has exactly one element."""
     check_name(name)
     check_alive(name, value)
-    size = getattr(value, "size", 1)
+    size, shape = getattr(value, "size", 1), getattr(value, "shape", None)
+    if getattr(getattr(value, "dtype", None), "kind", "") == "c":
+        raise TypeError(f"run.log takes real numbers; {name!r} is complex: log its real part and its imaginary part")
     if size != 1 or not hasattr(value, "__float__"):
-        shape = getattr(value, "shape", None)
         given = f"an array of shape {tuple(shape)}" if shape is not None else f"a {type(value).__name__}"
         raise TypeError(f"run.log takes numbers; {name!r} is {given}: reduce it first, as with strategy.reduce")
+    if isinstance(value, int) and not -_LARGEST <= value <= _LARGEST:
+        raise ValueError(f"run.log got {name!r} of {value.bit_length()} bits; a float64 holds at most {_LARGEST:.3e}")
 
 
 def _as_float(value: Scalar) -> float:

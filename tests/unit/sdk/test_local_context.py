@@ -84,6 +84,13 @@ def test_anything_else_is_refused_by_name_and_shape(run: LocalRun, value: Any, s
         run.log(step=0, loss=value)
 
 
+@pytest.mark.parametrize("value", [10**400, -(2**1024), jnp.complex64(1j), np.complex128(1)])
+def test_a_number_that_no_float_holds_is_refused_when_it_is_logged(run: LocalRun, value: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match=r"'loss' (of \d+ bits; a float64 holds|is complex)"):
+        run.log(step=0, loss=value)
+    run.log(step=0, loss=2**1023)
+
+
 @pytest.mark.parametrize("step", [np.int64(3), jnp.int32(3), np.array(3)])
 def test_a_step_may_be_an_integer_of_any_library(run: LocalRun, progress: _Recorded, step: Any) -> None:
     run.log(step=step, x=1.0)

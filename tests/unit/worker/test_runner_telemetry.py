@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from drumline.distribute.observe import ReductionRecord, StepRecord
@@ -100,9 +101,22 @@ def test_a_value_that_is_no_float_is_a_gap_and_what_follows_is_sent(heard: _Hear
     telemetry.point("loss", 1, 0.5)
     telemetry.close()
     kinds = {message["kind"]: message for message in heard.messages()}
-    assert kinds["gap"] == {"kind": "gap", "what": "metrics", "count": 1}
+    assert (kinds["gap"]["what"], kinds["gap"]["count"]) == ("metrics", 1)
+    assert kinds["gap"]["detail"].startswith("'odd' of step 1 could not be read: ")
     assert kinds["metrics"]["names"][-1] != "odd"
     assert "loss" in kinds["metrics"]["names"]
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+@pytest.mark.parametrize("make", [jnp.full, np.full])
+def test_an_array_of_one_element_is_its_number_whatever_its_dimensions(
+    heard: _Heard, make: Any, shape: tuple[int, ...]
+) -> None:
+    telemetry = Telemetry(Channel(heard.theirs))
+    telemetry.point("loss", 1, make(shape, 0.5))
+    telemetry.close()
+    (told,) = [message for message in heard.messages() if message["kind"] == "metrics"]
+    assert dict(zip(told["names"], told["values"], strict=True))["loss"] == 0.5
 
 
 def test_no_reduction_is_lost_while_nothing_can_be_sent(heard: _Heard) -> None:

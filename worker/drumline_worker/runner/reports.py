@@ -61,25 +61,26 @@ class Point:
     value: Any
 
     def number(self) -> float:
-        """Waits for the device."""
-        return float(self.value)
+        """Waits for the device. NumPy and JAX make no float of an array with dimensions, however few its elements."""
+        return float(self.value.item() if hasattr(self.value, "item") else self.value)
 
 
 def send_points(channel: Channel, points: deque[Point]) -> None:
     """Sends the points in their order, and a gap in the place of those whose value is gone or no float."""
     begin_copies(point.value for point in points)
     some: list[tuple[Point, float]] = []
-    lost = 0
+    lost, why = 0, ""
     while points:
         point = points.popleft()
         try:
             number = point.number()
-        except UNREADABLE:
+        except UNREADABLE as error:
             _send_columns(channel, some)
+            why = why if lost else f"{point.name!r} of step {point.step} could not be read: {error!r}"[:500]
             some, lost = [], lost + 1
             continue
         if lost:
-            channel.send("gap", what="metrics", count=lost)
+            channel.send("gap", what="metrics", count=lost, detail=_storable(why))
             lost = 0
         some.append((point, number))
         if len(some) == POINTS_PER_EVENT:
@@ -87,7 +88,7 @@ def send_points(channel: Channel, points: deque[Point]) -> None:
             some = []
     _send_columns(channel, some)
     if lost:
-        channel.send("gap", what="metrics", count=lost)
+        channel.send("gap", what="metrics", count=lost, detail=_storable(why))
 
 
 def _send_columns(channel: Channel, some: list[tuple[Point, float]]) -> None:
