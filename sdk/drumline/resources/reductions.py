@@ -114,8 +114,9 @@ def _format_value(array: ArraySummary) -> str:
     shape = "x".join(map(str, array.shape))
     if array.values is not None and len(array.values) <= _SHOWN_VALUES:
         return f"[{', '.join(f'{value:.4g}' for value in array.values)}]"
-    if array.mean is None:
-        return f"{array.dtype}[{shape}]"
-    return (
-        f"{array.dtype}[{shape}] mean {array.mean:.4g}, norm {array.norm:.4g}, from {array.min:.4g} to {array.max:.4g}"
-    )
+    figures = []
+    if array.mean is not None:
+        figures = [f"mean {array.mean:.4g}", f"norm {array.norm:.4g}", f"from {array.min:.4g} to {array.max:.4g}"]
+    odd = ((array.nan_count, "NaN"), (array.inf_count, "infinite"))
+    figures += [f"{count} {what}" for count, what in odd if count]
+    return f"{array.dtype}[{shape}] {', '.join(figures)}".rstrip()
