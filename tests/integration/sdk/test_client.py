@@ -185,7 +185,7 @@ def test_wait_does_not_wait_for_what_will_not_pass(run: Run, server: EdgeServer,
     server.layer.answer_instead("GET", f"/runs/{RUN_ID}", answer)
     with pytest.raises(errors.APIError):
         run.wait(timeout=60)
-    assert len(server.layer.requests) == 1
+    assert len(server.layer.sent("GET", f"/runs/{RUN_ID}")) == 1
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), "5", True])

@@ -28,6 +28,9 @@ function show(rows: Row[], onRowClick?: (row: Row) => void) {
   );
 }
 
+/** As long as a busy machine may need for a frame; it goes on as soon as the row is there. */
+const WAIT = { timeout: 15_000 };
+
 describe("DataTable", () => {
   let stop: () => void;
   beforeEach(() => {
@@ -80,13 +83,15 @@ describe("DataTable", () => {
     expect(screen.getAllByRole("row").length).toBeLessThan(200);
   });
 
-  it("draws the rows of a long list to which one scrolls, and keeps the list as high as it is", async () => {
+  it("draws the rows of a long list to which one scrolls, and keeps the list as high as it is", {
+    timeout: 20_000,
+  }, async () => {
     show(rowsOf(5_000));
     vi.spyOn(window, "scrollY", "get").mockReturnValue(100_000);
     await vi.waitFor(() => {
       fireEvent.scroll(window);
       expect(screen.getByText("row 3125")).toBeTruthy();
-    });
+    }, WAIT);
     expect(screen.queryByText("row 0")).toBeNull();
     const rows = screen.getAllByRole("row").slice(1);
     const spacers = [...document.querySelectorAll<HTMLElement>("tr[aria-hidden] td")];
