@@ -2,13 +2,13 @@ import type { ProgramEntrypoint } from "@/api/schema";
 import { Section } from "@/components/ui/section";
 import { Segmented } from "@/components/ui/segmented";
 import { Select } from "@/components/ui/select";
-import { EmptyState, Skeleton } from "@/components/ui/view-states";
+import { EmptyState } from "@/components/ui/view-states";
 import { CopyAs } from "./copy-as";
 import { type Draft, jobNameOf } from "./draft";
 import { Field, INPUT_CLASS } from "./field";
 import type { Fit } from "./fit";
 import { KeptNote } from "./kept-note";
-import { Needs } from "./needs";
+import { Forecast } from "./needs";
 import { OptionFields } from "./option-fields";
 import { ParameterFields } from "./parameter-fields";
 import type { Submission } from "./request";
@@ -74,15 +74,7 @@ export function Form(props: FormProps) {
         <StrategyFields change={change} draft={draft} errorOf={errorOf} />
       </Section>
       <Section title="Devices">
-        {fit ? (
-          <Needs fit={fit} shape={shape} />
-        ) : props.fleetError ? (
-          <p className="pt-3 text-warn">
-            The fleet could not be read; the server will say whether the run fits.
-          </p>
-        ) : (
-          <Skeleton className="mt-4 w-64" />
-        )}
+        <Forecast draft={draft} fit={fit} fleetError={props.fleetError} shape={shape} />
         <label className="mt-3 flex items-center gap-2">
           <input
             checked={draft.waitForDevices}

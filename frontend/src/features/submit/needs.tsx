@@ -1,8 +1,35 @@
+import { Skeleton } from "@/components/ui/view-states";
 import { classNames } from "@/lib/class-names";
+import type { Draft } from "./draft";
 import type { Fit, HostFit } from "./fit";
+import { needsFlaws } from "./request";
 import type { Shape } from "./shape";
 
 const MAX_HOSTS = 6;
+
+interface ForecastProps {
+  draft: Draft;
+  /** undefined until the fleet is known. */
+  fit: Fit | undefined;
+  fleetError: unknown;
+  shape: Shape;
+}
+
+/** Whether it could start now, once the fields say what it needs. */
+export function Forecast({ draft, fit, fleetError, shape }: ForecastProps) {
+  if (Object.keys(needsFlaws(draft)).length > 0) {
+    return (
+      <p className="pt-3 text-muted" role="status">
+        How many devices it needs is known once the marked fields of the strategy are right.
+      </p>
+    );
+  }
+  if (fit) return <Needs fit={fit} shape={shape} />;
+  if (!fleetError) return <Skeleton className="mt-4 w-64" />;
+  return (
+    <p className="pt-3 text-warn">The fleet could not be read; the server will say whether the run fits.</p>
+  );
+}
 
 /** What the run needs beside what is free: the first step of a plan, and no promise of one. */
 export function Needs({ fit, shape }: { fit: Fit; shape: Shape }) {

@@ -48,11 +48,11 @@ type Built = { request: Submission; errors: null } | { request: null; errors: Fi
 /** Reads the form: texts become numbers and values; the server still has the last word on each. */
 export function buildRequest(draft: Draft, bundle: string, entrypoint: ProgramEntrypoint): Built {
   const { origin } = draft;
-  const errors: Record<string, string> = {};
+  const errors: Record<string, string> = { ...needsFlaws(draft) };
   const number = (field: string, text: string, least: number): number => {
-    const value = Number(text);
-    if (text.trim() !== "" && Number.isFinite(value) && value >= least) return value;
-    errors[field] = `must be a number of at least ${least}`;
+    const flaw = numberFlaw(text, least);
+    if (flaw === null) return Number(text);
+    errors[field] = flaw;
     return least;
   };
   const limit = (field: string, text: string) => (text.trim() === "" ? null : number(field, text, 1));
@@ -63,17 +63,9 @@ export function buildRequest(draft: Draft, bundle: string, entrypoint: ProgramEn
   };
   const whole = (field: string, text: string, least: number): number => {
     const value = number(field, text, least);
-    if (!Number.isInteger(value)) errors[field] = "must be a whole number";
+    if (!Number.isInteger(value)) errors[field] = NOT_WHOLE;
     return value;
   };
-  if (draft.strategy === "tpu")
-    for (const [name, text] of [
-      ["computation_shape", draft.computationShape],
-      ["computation_stride", draft.computationStride],
-    ] as const) {
-      const flaw = extentsFlaw(text);
-      if (flaw) errors[`job.strategy.${name}`] = flaw;
-    }
   const request: Submission = {
     job: {
       name: draft.jobName.trim() || draft.keptProgram?.job || jobNameOf(draft.filename),
@@ -108,6 +100,28 @@ export function buildRequest(draft: Draft, bundle: string, entrypoint: ProgramEn
     resume_from: draft.resumeFrom.trim() || null,
   };
   return Object.keys(errors).length > 0 ? { request: null, errors } : { request, errors: null };
+}
+
+/** What is wrong with the fields that say how many devices the run needs: while one is, nothing is known of room for it. */
+export function needsFlaws(draft: Draft): FieldErrors {
+  const errors: Record<string, string> = {};
+  const replicas =
+    numberFlaw(draft.replicas, 1) ?? (Number.isInteger(Number(draft.replicas)) ? null : NOT_WHOLE);
+  if (replicas) errors["resources.replicas"] = replicas;
+  if (draft.strategy !== "tpu") return errors;
+  const shape = extentsFlaw(draft.computationShape);
+  const stride = extentsFlaw(draft.computationStride);
+  if (shape) errors["job.strategy.computation_shape"] = shape;
+  if (stride) errors["job.strategy.computation_stride"] = stride;
+  return errors;
+}
+
+const NOT_WHOLE = "must be a whole number";
+
+function numberFlaw(text: string, least: number): string | null {
+  const value = Number(text);
+  const isNumber = text.trim() !== "" && Number.isFinite(value) && value >= least;
+  return isNumber ? null : `must be a number of at least ${least}`;
 }
 
 /** Nothing where the form says what is so anyway. */

@@ -2,6 +2,7 @@ import { StrategyMark } from "@/components/ui/glyphs";
 import { type Choice, Select } from "@/components/ui/select";
 import type { DeviceOrder, Draft, Executor, Platform, Spread, StrategyKind } from "./draft";
 import { Field, INPUT_CLASS } from "./field";
+import { needsFlaws } from "./request";
 import { strategyOnOneHost, unsupportedStrategy } from "./shape";
 
 const STRATEGIES: readonly Choice<StrategyKind>[] = [
@@ -61,7 +62,10 @@ interface StrategyFieldsProps {
 }
 
 /** How the program is spread over devices. */
-export function StrategyFields({ draft, errorOf, change }: StrategyFieldsProps) {
+export function StrategyFields({ draft, errorOf: errorOnSubmit, change }: StrategyFieldsProps) {
+  // The forecast of room for the run goes by these: they are marked without waiting for a submit.
+  const flaws = needsFlaws(draft);
+  const errorOf = (field: string) => flaws[field] ?? errorOnSubmit(field);
   const one = draft.strategy === "one_device";
   const oneHost = strategyOnOneHost(draft);
   return (
