@@ -22,7 +22,7 @@ export function FirstNonFinite({ run }: { run: Pick<Run, "id" | "first_non_finit
         <Link
           className="link"
           params={{ runId: run.id }}
-          search={{ var: first.name, attempt: first.attempt }}
+          search={{ var: first.name, near: first.step, attempt: first.attempt }}
           to="/runs/$runId/reductions"
         >
           Reductions of it

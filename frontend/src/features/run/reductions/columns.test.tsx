@@ -44,6 +44,22 @@ describe("numbers that are none", () => {
     );
   });
 
+  it("are counted by kind where a replica put in nothing else", () => {
+    const long = (values: number[], some: object) => array(values, { min: 0, max: 1, ...some });
+    const finite = long(Array(40).fill(1), {});
+    const none = long([...Array(38).fill(Number.NaN), Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY], {
+      nan_count: 38,
+      inf_count: 2,
+    });
+    const statistics = { ...none, values: null, nan_count: 40, inf_count: 0 };
+    show(reduction({ inputs: [finite, none, statistics], counts: [1, 1, 1], output: none }));
+
+    expect(screen.getAllByText(/^no finite value/).map(({ textContent }) => textContent)).toEqual([
+      "no finite value: 38 NaN, 2 Inf",
+      "no finite value: 40 NaN",
+    ]);
+  });
+
   it("get no tick where the result does not follow", () => {
     show(
       reduction({ op: "sum", axis: null, inputs: [scalar(1), scalar(1)], counts: [1, 1], output: scalar(3) }),

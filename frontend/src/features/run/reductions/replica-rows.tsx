@@ -1,7 +1,8 @@
+import type { ArraySummary } from "@/api/schema";
 import { HeatLegend, HeatStrip } from "@/components/charts/heat-strip";
 import { ReplicaChip } from "@/components/ui/replica-chip";
 import { classNames } from "@/lib/class-names";
-import { formatNumber } from "@/lib/format";
+import { formatInteger, formatNumber } from "@/lib/format";
 import { fromWire } from "@/lib/wire-numbers";
 import { shapeText } from "./arithmetic";
 import { Cosine, Norm } from "./outliers";
@@ -86,6 +87,7 @@ function drawsStrips(view: ReductionView): boolean {
 /** The values as text, as a strip on the shared scale, or as statistics where they were not kept. */
 function Values({ input, view }: { input: ReplicaInput; view: ReductionView }) {
   const { tensor, summary, strip } = input;
+  if ((strip || !tensor) && isNoneFinite(summary)) return <NoneFinite summary={summary} />;
   if (strip && view.heat) {
     return (
       <div className="min-w-0" title={`shape ${shapeText(summary.shape)}, ${summary.dtype}`}>
@@ -97,7 +99,7 @@ function Values({ input, view }: { input: ReplicaInput; view: ReductionView }) {
       </div>
     );
   }
-  if (strip) return <span className="text-bad text-xs">no finite value</span>;
+  if (strip) return <NoneFinite summary={summary} />;
   if (!tensor) {
     return (
       <span className="truncate text-muted text-xs">
@@ -111,6 +113,22 @@ function Values({ input, view }: { input: ReplicaInput; view: ReductionView }) {
     <code className="truncate text-xs" title={tensor.values.join(", ")}>
       {tensor.shape.length === 0 ? text : `[${text}]`}
     </code>
+  );
+}
+
+function isNoneFinite({ shape, nan_count: nan, inf_count: inf }: ArraySummary): boolean {
+  const size = shape.reduce((product, n) => product * n, 1);
+  return size > 0 && nan + inf >= size;
+}
+
+/** `no finite value: 12 NaN, 4 Inf`. */
+function NoneFinite({ summary: { nan_count: nan, inf_count: inf } }: { summary: ArraySummary }) {
+  const counts = [nan > 0 && `${formatInteger(nan)} NaN`, inf > 0 && `${formatInteger(inf)} Inf`];
+  const said = ["no finite value", counts.filter(Boolean).join(", ")].filter(Boolean).join(": ");
+  return (
+    <span className="truncate text-bad text-xs" title={said}>
+      {said}
+    </span>
   );
 }
 
