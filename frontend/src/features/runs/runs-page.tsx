@@ -1,6 +1,6 @@
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { getRouteApi } from "@tanstack/react-router";
-import { useMemo, useState } from "react";
+import { useMemo } from "react";
 import { isApiError } from "@/api/errors";
 import { keys, runsQuery } from "@/api/queries";
 import type { RunListView, RunSummary } from "@/api/schema";
@@ -42,10 +42,8 @@ export function RunsPage() {
   };
   const flaw = runs.error ? flawOf(runs.error, search.where) : null;
   const found = runs.data?.pages.flatMap((page) => page.items);
-  const [kept, setKept] = useState<{ of: unknown; rows: readonly RunSummary[] }>();
-  // What was shown stays while a filter is typed that cannot be read yet.
-  if (found && !runs.isPlaceholderData && runs.data !== kept?.of) setKept({ of: runs.data, rows: found });
-  const rows = found ?? (flaw ? kept?.rows : undefined);
+  // Rows below a filter that cannot be read would be taken for what it matches.
+  const rows = flaw ? undefined : found;
   const view: RunListView = {
     where,
     sort: search.sort ?? "",

@@ -1,0 +1,107 @@
+import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import {
+  createMemoryHistory,
+  createRootRoute,
+  createRoute,
+  createRouter,
+  RouterProvider,
+} from "@tanstack/react-router";
+import { act, cleanup, render, screen } from "@testing-library/react";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { RunsPage } from "./runs-page";
+import { runsSearch } from "./search";
+
+const RUN = {
+  id: "run_a",
+  job: "digits",
+  version: 1,
+  state: "SUCCEEDED",
+  strategy: "mirrored",
+  replicas: 2,
+  owner: { kind: "session", id: "ses_a", name: "ann" },
+  hosts: [],
+  labels: {},
+  progress: {},
+  reason: null,
+  note: "",
+  starred: false,
+  created_at: "2026-01-01T00:00:00.000000Z",
+  started_at: null,
+  ended_at: null,
+};
+
+const UNREADABLE = {
+  status: 422,
+  code: "invalid_request",
+  title: "Invalid request",
+  detail: "The filter cannot be read.",
+  errors: [{ field: "where", message: "a value is missing after >" }],
+  context: { at: 4, length: 1, nearest: [] },
+};
+
+/** Answers like the server to `lr > 0`, `lr > 9`, of which nothing matches, and `lr >`, which is cut off. */
+async function answer(request: Request): Promise<Response> {
+  const { pathname, searchParams } = new URL(request.url);
+  const where = searchParams.get("where") ?? "";
+  if (/>\s*\)?$/.test(where)) return Response.json(UNREADABLE, { status: 422 });
+  const items = where.includes("9") ? [] : [RUN];
+  if (pathname.endsWith("runs:count")) return Response.json({ matching: items.length });
+  return Response.json({ items: pathname.endsWith("/runs") ? items : [], next: null });
+}
+
+describe("a filter that cannot be read", () => {
+  let router: ReturnType<typeof open>;
+  beforeEach(() => {
+    vi.stubGlobal("fetch", answer);
+    vi.stubGlobal(
+      "EventSource",
+      class extends EventTarget {
+        close() {}
+      },
+    );
+    router = open();
+    const client = new QueryClient({ defaultOptions: { queries: { retry: false } } });
+    render(
+      <QueryClientProvider client={client}>
+        <RouterProvider router={router as never} />
+      </QueryClientProvider>,
+    );
+  });
+  afterEach(cleanup);
+
+  const go = (where: string) => act(() => router.navigate({ to: "/runs", search: { where } } as never));
+
+  it("leaves no rows, boxes or counts of the filter before", async () => {
+    await go("lr > 0");
+    expect(await screen.findByText("1 of 1 run shown")).toBeTruthy();
+
+    await go("lr >");
+
+    expect((await screen.findByRole("alert")).textContent).toContain("a value is missing after >");
+    expect(screen.queryByRole("table")).toBeNull();
+    expect(screen.queryByRole("checkbox")).toBeNull();
+    expect(screen.queryByText(/shown/)).toBeNull();
+  });
+
+  it("is not said to match no run after one that matched none", async () => {
+    await go("lr > 9");
+    expect(await screen.findByText("No run matches this filter.")).toBeTruthy();
+
+    await go("lr >");
+
+    await screen.findByRole("alert");
+    expect(screen.queryByText("No run matches this filter.")).toBeNull();
+  });
+});
+
+function open() {
+  const root = createRootRoute();
+  const runs = createRoute({
+    getParentRoute: () => root,
+    path: "/runs",
+    validateSearch: runsSearch,
+    component: RunsPage,
+  });
+  const history = createMemoryHistory({ initialEntries: ["/runs"] });
+  return createRouter({ routeTree: root.addChildren([runs]), history });
+}
