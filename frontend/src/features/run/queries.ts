@@ -1,6 +1,6 @@
 import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { api, body } from "@/api/client";
-import { keys, runQuery } from "@/api/queries";
+import { keys, runOf, runQuery } from "@/api/queries";
 import type { LogHit, LogSearchPart, Run } from "@/api/schema";
 import { isTerminal } from "@/api/states";
 import { linesOf } from "@/lib/lines";
@@ -334,5 +334,5 @@ export async function* searchLogs(
 }
 
 export function cancelRun(id: string) {
-  return body(api.POST("/api/v1/runs/{run_id}:cancel", { params: { path: path(id) } }));
+  return runOf(api.POST("/api/v1/runs/{run_id}:cancel", { params: { path: path(id) }, parseAs: "text" }));
 }

@@ -8,6 +8,7 @@ import { PrincipalName } from "@/components/ui/principal-name";
 import { classNames } from "@/lib/class-names";
 import { formatTime, formatUtc, shortId } from "@/lib/format";
 import { useNow } from "@/lib/now";
+import { exactText } from "@/lib/wire-numbers";
 import type { SteadyRun } from "../queries";
 
 /** What was asked for and what came out, in small type. */
@@ -27,7 +28,7 @@ export function Particulars({ run }: { run: SteadyRun }) {
             {run.result == null ? (
               <span className="text-muted">none</span>
             ) : (
-              <LineText text={JSON.stringify(run.result)} />
+              <LineText text={exactText(run.result)} />
             )}
           </code>
         </Line>
