@@ -1,6 +1,6 @@
 import { Menu } from "@base-ui/react/menu";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { useState } from "react";
+import { useId, useState } from "react";
 import { isApiError } from "@/api/errors";
 import type { RunListView } from "@/api/schema";
 import { Button, buttonClass, IconButton } from "@/components/ui/button";
@@ -10,6 +10,7 @@ import { popupContainer } from "@/components/ui/page-portal";
 import { classNames } from "@/lib/class-names";
 import { formatUtc } from "@/lib/format";
 import { deleteView, saveView, viewsQuery } from "./queries";
+import { viewNameFlaw } from "./view-name";
 
 interface ViewsMenuProps {
   /** What is shown now. */
@@ -63,6 +64,8 @@ function Manage({ current }: { current: RunListView }) {
   const client = useQueryClient();
   const views = useQuery(viewsQuery);
   const [name, setName] = useState("");
+  const flawId = useId();
+  const typed = name !== "";
   const refresh = () => client.invalidateQueries({ queryKey: viewsQuery.queryKey });
   const save = useMutation({
     mutationFn: () => saveView(name.trim(), current),
@@ -74,6 +77,7 @@ function Manage({ current }: { current: RunListView }) {
   const remove = useMutation({ mutationFn: deleteView, onSuccess: refresh });
   const error = save.error ?? remove.error;
   const items = views.data?.items ?? [];
+  const flaw = viewNameFlaw(name);
   const replaces = items.some((view) => view.name === name.trim());
   return (
     <div className="px-4 py-3">
@@ -81,21 +85,27 @@ function Manage({ current }: { current: RunListView }) {
         className="flex gap-2"
         onSubmit={(event) => {
           event.preventDefault();
-          if (name.trim()) save.mutate();
+          if (flaw === null) save.mutate();
         }}
       >
         <input
+          aria-describedby={typed && flaw ? flawId : undefined}
+          aria-invalid={typed && flaw !== null}
           aria-label="Name of the view"
-          className="h-8 min-w-0 flex-1 rounded-control border border-line-strong bg-bg px-2.5"
-          maxLength={80}
+          className="h-8 min-w-0 flex-1 rounded-control border border-line-strong bg-bg px-2.5 aria-invalid:border-bad"
           onChange={(event) => setName(event.target.value)}
           placeholder="Name for what is shown now"
           value={name}
         />
-        <Button disabled={!name.trim() || save.isPending} look="primary" type="submit">
+        <Button disabled={flaw !== null || save.isPending} look="primary" type="submit">
           {replaces ? "Replace" : "Save"}
         </Button>
       </form>
+      {typed && flaw && (
+        <p className="mt-2 text-bad text-xs" id={flawId} role="alert">
+          {flaw}
+        </p>
+      )}
       {error && (
         <p className="mt-2 text-bad text-xs" role="alert">
           {isApiError(error) ? error.message : "The view could not be saved."}
