@@ -3,6 +3,7 @@ import { RUN_COLUMNS } from "@/components/runs/run-columns";
 import type { Column } from "@/components/ui/data-table";
 import { Icon } from "@/components/ui/icons";
 import { classNames } from "@/lib/class-names";
+import { escapePieces } from "@/lib/escape";
 import { formatDuration, formatUtc } from "@/lib/format";
 import type { Selection } from "./use-selection";
 
@@ -55,7 +56,28 @@ export function columnsOf(
   const order = rows.map((run) => run.id);
   const shown =
     chosen.length === 0 ? USUAL : [state, jobOnly, narrow, ...chosen.map((name) => chosenColumn(name, rows))];
-  return [selectColumn(selection, order), ...shown.map((column) => sortable(column, chosen, sorting))];
+  const columns = rows.some(({ note }) => note) ? withNote(shown) : shown;
+  return [selectColumn(selection, order), ...columns.map((column) => sortable(column, chosen, sorting))];
+}
+
+/** What people wrote of a run, beside its name. */
+const note: RunColumn = {
+  id: "note",
+  header: "Note",
+  cell: (run) => run.note && <span title={run.note}>{shownText(run.note)}</span>,
+  className: "min-w-24 max-w-48 truncate max-md:hidden",
+};
+
+function withNote(columns: readonly RunColumn[]): readonly RunColumn[] {
+  const after = columns.indexOf(jobOnly) + 1;
+  return [...columns.slice(0, after), note, ...columns.slice(after)];
+}
+
+/** Characters that nobody sees, or that turn text around, are shown as their codes. */
+function shownText(text: string): string {
+  return escapePieces(text.replace(/\s+/g, " "))
+    .map((piece) => piece.text)
+    .join("");
 }
 
 /** Beside many columns: some words of why, the rest in its title. */

@@ -6,7 +6,7 @@ import {
   createRouter,
   RouterProvider,
 } from "@tanstack/react-router";
-import { act, cleanup, render, screen } from "@testing-library/react";
+import { act, cleanup, fireEvent, render, screen } from "@testing-library/react";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { RunsPage } from "./runs-page";
 import { runsSearch } from "./search";
@@ -23,8 +23,8 @@ const RUN = {
   labels: {},
   progress: {},
   reason: null,
-  note: "",
-  starred: false,
+  note: "too slow",
+  starred: true,
   created_at: "2026-01-01T00:00:00.000000Z",
   started_at: null,
   ended_at: null,
@@ -49,7 +49,7 @@ async function answer(request: Request): Promise<Response> {
   return Response.json({ items: pathname.endsWith("/runs") ? items : [], next: null });
 }
 
-describe("a filter that cannot be read", () => {
+describe("the list of runs", () => {
   let router: ReturnType<typeof open>;
   beforeEach(() => {
     vi.stubGlobal("fetch", answer);
@@ -71,7 +71,7 @@ describe("a filter that cannot be read", () => {
 
   const go = (where: string) => act(() => router.navigate({ to: "/runs", search: { where } } as never));
 
-  it("leaves no rows, boxes or counts of the filter before", async () => {
+  it("leaves no rows below a filter that cannot be read, nor boxes or counts of the one before", async () => {
     await go("lr > 0");
     expect(await screen.findByText("1 of 1 run shown")).toBeTruthy();
 
@@ -83,7 +83,7 @@ describe("a filter that cannot be read", () => {
     expect(screen.queryByText(/shown/)).toBeNull();
   });
 
-  it("is not said to match no run after one that matched none", async () => {
+  it("does not say of a filter that cannot be read that it matches no run", async () => {
     await go("lr > 9");
     expect(await screen.findByText("No run matches this filter.")).toBeTruthy();
 
@@ -91,6 +91,28 @@ describe("a filter that cannot be read", () => {
 
     await screen.findByRole("alert");
     expect(screen.queryByText("No run matches this filter.")).toBeNull();
+  });
+
+  it("has what was noted of a run, and takes the star from runs that all have one", async () => {
+    await go("lr > 0");
+    expect((await screen.findByRole("cell", { name: "too slow" })).textContent).toBe("too slow");
+
+    fireEvent.click(screen.getByRole("checkbox", { name: /run_a/ }));
+
+    expect(await screen.findByRole("button", { name: "Unstar" })).toBeTruthy();
+  });
+
+  it("says what is wrong with the name of a view before it is saved", async () => {
+    await go("lr > 0");
+    fireEvent.click(await screen.findByRole("button", { name: "Views" }));
+    fireEvent.click(await screen.findByRole("menuitem", { name: "Save this view" }));
+    const field = await screen.findByRole("textbox", { name: "Name of the view" });
+
+    fireEvent.change(field, { target: { value: "lr/sweep" } });
+
+    expect(screen.getByText(/A name has no "\/"/)).toBeTruthy();
+    expect(field.getAttribute("aria-invalid")).toBe("true");
+    expect(screen.getByRole<HTMLButtonElement>("button", { name: "Save" }).disabled).toBe(true);
   });
 });
 

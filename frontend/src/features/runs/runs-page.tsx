@@ -58,6 +58,7 @@ export function RunsPage() {
       <SelectionBar
         archived={archived}
         matching={matching.data?.matching}
+        rows={rows ?? []}
         selection={selection}
         where={where}
       />

@@ -2,7 +2,7 @@ import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { isApiError } from "@/api/errors";
 import { keys } from "@/api/queries";
-import type { BulkAction, Refusal } from "@/api/schema";
+import type { BulkAction, Refusal, RunSummary } from "@/api/schema";
 import { Button, buttonClass } from "@/components/ui/button";
 import { count } from "@/lib/format";
 import { notify } from "@/lib/notices";
@@ -24,10 +24,12 @@ interface SelectionBarProps {
   /** The filter as one expression. */
   where: string;
   archived: boolean;
+  /** The rows that are loaded. */
+  rows: readonly RunSummary[];
 }
 
 /** What can be done with the chosen runs, and how far it is. */
-export function SelectionBar({ selection, matching, where, archived }: SelectionBarProps) {
+export function SelectionBar({ selection, matching, where, archived, rows }: SelectionBarProps) {
   const client = useQueryClient();
   const [asking, setAsking] = useState<Asked | null>(null);
   const [progress, setProgress] = useState("");
@@ -54,6 +56,7 @@ export function SelectionBar({ selection, matching, where, archived }: Selection
   const tooMany = selection.all ? size > MOST : size > NAMED;
   const off = change.isPending || tooMany;
   const ids = [...selection.ids].slice(0, COMPARED);
+  const starred = allStarred(selection, size, rows);
   return (
     <section
       aria-label="Chosen runs"
@@ -103,8 +106,12 @@ export function SelectionBar({ selection, matching, where, archived }: Selection
             <Button compact disabled={off} onClick={() => setAsking("note")}>
               Note
             </Button>
-            <Button compact disabled={off} onClick={() => change.mutate({ kind: "star" })}>
-              Star
+            <Button
+              compact
+              disabled={off}
+              onClick={() => change.mutate({ kind: starred ? "unstar" : "star" })}
+            >
+              {starred ? "Unstar" : "Star"}
             </Button>
             <Button
               compact
@@ -132,6 +139,12 @@ export function SelectionBar({ selection, matching, where, archived }: Selection
       </div>
     </section>
   );
+}
+
+/** Of runs that are chosen but not loaded nobody knows here: they are not. */
+function allStarred({ all, ids }: Selection, size: number, rows: readonly RunSummary[]): boolean {
+  const chosen = rows.filter(({ id }) => all || ids.has(id));
+  return chosen.length >= size && chosen.every(({ starred }) => starred);
 }
 
 interface QuestionProps {

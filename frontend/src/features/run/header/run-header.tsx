@@ -15,6 +15,7 @@ import { Failure } from "./failure";
 import { Figures } from "./figures";
 import { FirstNonFinite } from "./first-non-finite";
 import { LiveStacks } from "./live-stacks";
+import { Note, Star } from "./marks";
 import { NotifyMe } from "./notify-me";
 import { Particulars } from "./particulars";
 import { RunAgain } from "./run-again";
@@ -43,6 +44,7 @@ export function RunHeader({ run }: { run: SteadyRun }) {
             <code className="font-normal text-muted text-sm" title={run.id}>
               {shortId(run.id)}
             </code>
+            <Star run={run} />
           </h1>
           <p className="mt-1 flex flex-wrap items-center gap-x-3 gap-y-1">
             <span data-state={run.state} data-testid="run-state">
@@ -52,6 +54,7 @@ export function RunHeader({ run }: { run: SteadyRun }) {
               {stateSentence(run)}
             </span>
           </p>
+          <Note run={run} />
         </div>
         <div className="flex flex-wrap items-center gap-2 max-sm:w-full">
           <span className="max-sm:hidden">
