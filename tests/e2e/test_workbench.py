@@ -49,6 +49,7 @@ def test_an_expression_filters_and_a_name_that_is_none_is_shown_with_those_near_
     visitor.get_by_label("Filter runs").fill(f"{OF_JOB} and params.lrr > 0.15 and loss < 0.15")
     flaw = visitor.get_by_role("alert")
     expect(flaw).to_contain_text("params.lrr", timeout=TIMEOUT_MS)
+    expect(rows(visitor)).to_have_count(0)
     flaw.get_by_role("button", name="params.lr", exact=True).click()
     expect(rows(visitor)).to_have_count(3, timeout=TIMEOUT_MS)
     assert shown_ids(visitor) == {annealed[rate].id for rate in (0.2, 0.3, 0.4)}
