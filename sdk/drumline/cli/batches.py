@@ -99,7 +99,7 @@ def _states(batch: "api.Batch") -> str:
 def _outcome_row(row: "api.Outcome", parameters: tuple[str, ...], metrics: tuple[str, ...]) -> tuple[str, ...]:
     state = f"{row.state} ({row.reason})" if row.reason and row.state == "FAILED" else str(row.state)
     values = (json.dumps(row.parameters[name]) if name in row.parameters else "-" for name in parameters)
-    numbers = (f"{row.metrics[name]:.6g}" if name in row.metrics else "-" for name in metrics)
+    numbers = (f"{row.metrics[name]:.6g}" if name in row.metrics else row.not_finite.get(name, "-") for name in metrics)
     return row.run, state, *values, *numbers, "-" if row.duration_s is None else duration(row.duration_s)
 
 

@@ -356,6 +356,28 @@ def test_cancel_of_a_batch_says_how_many_of_its_runs_are_still_to_be_asked(cli: 
     assert cli.out == f"{batch.id}  {states}\n"
 
 
+def test_numbers_of_a_batch_that_json_does_not_have_are_named(cli: Cli, server: EdgeServer) -> None:
+    batch = answers.batch(SUCCEEDED=2)
+    row = {
+        "run": RUN_ID, "state": "SUCCEEDED", "reason": None, "parameters": {}, "duration_s": None,
+        "metrics": {"loss": 0.5}, "not_finite": {"accuracy": "NaN"},
+    }  # fmt: skip
+    rows = [{**row, "index": 0}, {**row, "index": 1, "metrics": {}, "not_finite": {"loss": "-Infinity"}}]
+    names = [{"name": "loss", "better": "lower"}, {"name": "accuracy", "better": "higher"}]
+    server.layer.answer_instead("GET", f"/batches/{batch.id}", ok(batch))
+    page = {"items": rows, "next": None, "total": 2, "parameters": [], "metrics": names}
+    server.layer.answer_instead("GET", f"/batches/{batch.id}/outcomes", ok(page))
+
+    assert cli("batches", "show", batch.id) == 0
+
+    shown = [line.split() for line in cli.out.splitlines()]
+    assert shown == [
+        ["RUN", "STATE", "loss", "accuracy", "DURATION"],
+        [RUN_ID, "SUCCEEDED", "0.5", "NaN", "-"],
+        [RUN_ID, "SUCCEEDED", "-Infinity", "-", "-"],
+    ]
+
+
 def test_a_run_that_is_not_there_is_named_with_the_fix(cli: Cli, server: EdgeServer) -> None:
     server.layer.answer_instead("GET", "/runs", ok(api.Page(items=())))
 
