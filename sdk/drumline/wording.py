@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 MAX_ROWS = 24
 """Of a table, so that it stays on a screen; the rest is counted."""
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _CONTROL = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Escape sequences and control characters but tab and newline: they could repaint or drive the terminal."""
 
@@ -28,13 +29,12 @@ def rate_text(per_second: float) -> str:
 
 
 def size_text(count: int) -> str:
-    """Bytes with a binary unit, such as `128 GiB`."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}"
-        value /= 1024
-    return f"{value:.0f} TiB"
+    """Bytes with a binary unit, in the digits of the dashboard's `formatBytes`: `512 B`, `2.5 KiB`, `128 GiB`."""
+    power = min(max(count.bit_length() - 1, 0) // 10, len(_UNITS) - 1)
+    value = count / 1024**power
+    if power == 0 or value >= 100:
+        return f"{math.floor(value + 0.5)} {_UNITS[power]}"
+    return f"{math.floor(value * 10 + 0.5) / 10:.1f} {_UNITS[power]}"
 
 
 def exact_size_text(count: int) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from drumline.cli.options import connect, find_run, json_option, json_text, server_options
-from drumline.wording import plain, plural, table
+from drumline.wording import plain, plural, size_text, table
 
 if TYPE_CHECKING:
     from drumline import Run
@@ -169,7 +169,7 @@ def _row(one: "StepProfile") -> tuple[str, ...]:
 
     details = one.details
     reason = details.file_left_out
-    file = f"{details.file_bytes / 1024:.1f} KiB" if reason is None else FILES_LEFT_OUT[reason]
+    file = size_text(details.file_bytes) if reason is None else FILES_LEFT_OUT[reason]
     where = (str(one.step), str(one.rank), str(details.devices))
     if details.unmeasured is not None:
         return (*where, UNMEASURED[details.unmeasured], "-", "-", "-", file)
@@ -301,7 +301,7 @@ def artifacts(run_id: str, *, name: str | None, save: Path | None, as_json: bool
 
 def _artifact_row(one: "RunArtifact") -> tuple[str, ...]:
     details = one.details
-    size = f"{details.size_bytes / 2**20:.1f} MiB" if details.size_bytes >= 2**20 else f"{details.size_bytes} B"
+    size = size_text(details.size_bytes)
     files = str(details.files) if details.is_directory else "-"
     digest = details.sha256.removeprefix("sha256:")[:12]
     return (one.name, details.kind or "-", size, files, str(details.rank), details.host_name, _state(one), digest)

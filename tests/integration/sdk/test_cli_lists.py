@@ -128,7 +128,7 @@ def test_hosts_tell_free_devices_and_memory(cli: Cli, server: EdgeServer) -> Non
     server.layer.answer_instead("GET", "/hosts", ok({"items": [host_answer("box\x1b[2J")], "next": None}))
     server.layer.answer_instead("GET", "/devices", ok({"items": [], "next": None}))
     assert cli("hosts") == 0
-    assert cli.out.splitlines()[1].split()[:7] == ["box", "live", "3/8", "cpu", "2", "8", "GiB"]
+    assert cli.out.splitlines()[1].split()[:7] == ["box", "live", "3/8", "cpu", "2", "8.0", "GiB"]
 
 
 def test_hosts_tell_every_quarantine_with_its_evidence(cli: Cli, server: EdgeServer) -> None:

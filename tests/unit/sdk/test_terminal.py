@@ -69,9 +69,14 @@ def test_age_of_what_never_was_is_a_dash() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "shown"), [(0, "0 B"), (1536, "2 KiB"), (137_438_953_472, "128 GiB"), (2**50, "1024 TiB")]
-)
-def test_sizes_have_binary_units(count: int, shown: str) -> None:
+    ("count", "shown"),
+    [
+        (0, "0 B"), (512, "512 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (2560, "2.5 KiB"),
+        (1280, "1.3 KiB"), (38_400, "37.5 KiB"), (2**20 - 1, "1024 KiB"), (25_232_932_864, "23.5 GiB"),
+        (137_438_953_472, "128 GiB"), (150_000_000_000, "140 GiB"), (2**50, "1.0 PiB"), (2**62, "4096 PiB"),
+    ],
+)  # fmt: skip
+def test_sizes_have_binary_units_and_the_digits_of_the_dashboard(count: int, shown: str) -> None:
     assert size_text(count) == shown
 
 
