@@ -10,7 +10,7 @@ import click
 
 from drumline._flags import Moment
 from drumline.cli.exits import DETACHED
-from drumline.cli.options import connect, find_run, inert_json, json_option, json_text, server_options
+from drumline.cli.options import connect, find_attempt, find_run, inert_json, json_option, json_text, server_options
 from drumline.wording import plain
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ STREAMS = ("stdout", "stderr", "system")
 @click.option("--stream", type=click.Choice(STREAMS), help="Only lines of that.")
 @click.option("--since", type=Moment(), help="Only lines from then on: 10m (ago), or 2026-01-31T08:00:00Z.")
 @click.option("--until", type=Moment(), help="Only lines until then.")
-@click.option("--attempt", help="Of this attempt [default: the newest].")
+@click.option("--attempt", metavar="ATTEMPT", help="Of this attempt, by number or id [default: the newest].")
 @click.option("--member", help="Of this member [default: the first; with --find all].")
 @json_option
 @server_options
@@ -60,9 +60,10 @@ def logs(  # noqa: PLR0913 - one parameter for each option
     which = {"level": level, "stream": stream, "since": since, "until": until}
     named = [f"--{name}" for name, value in which.items() if value is not None]
     _refuse_mixtures(find, named, follow=follow, tail=tail_bytes is not None, options=regex or match_case)
-    whose = {"attempt": attempt, "member": member}
     with connect(url) as client:
         run = find_run(client, run_id)
+        attempt = find_attempt(run, attempt)
+        whose = {"attempt": attempt, "member": member}
         try:
             if find is None and not named:
                 _print_output(run.logs(follow=follow, start=-(tail_bytes or 0), **whose), as_json=as_json)

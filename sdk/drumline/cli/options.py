@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from drumline.wording import name_some
+
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
@@ -108,6 +110,19 @@ def find_run(client: "Client", text: str) -> "Run":
     raise click.UsageError(
         f"no run is called {text!r}; give its id (run_...) or the end of it, as `drumline ps` lists them"
     )
+
+
+def find_attempt(run: "Run", text: str | None) -> str | None:
+    """The id of the attempt of that number, as pages call it, or of that id. UsageError for another one."""
+    if text is None:
+        return None
+    attempts = {str(attempt.number): attempt.id for attempt in run.attempts}
+    if text in attempts.values():
+        return text
+    if text not in attempts:
+        has = f"it has {name_some(sorted(attempts, key=int))}" if attempts else "it has none yet"
+        raise click.UsageError(f"{run.id} has no attempt {text!r}; {has}")
+    return attempts[text]
 
 
 _UNSEEN = re.compile(

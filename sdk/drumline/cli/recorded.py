@@ -5,14 +5,15 @@ import io
 import re
 import sys
 from collections.abc import Iterable
+from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from drumline.cli.options import connect, find_run, json_option, json_text, server_options
-from drumline.wording import plain, plural, size_text, table
+from drumline.cli.options import connect, find_attempt, find_run, json_option, json_text, server_options
+from drumline.wording import name_some, plain, plural, size_text, table
 
 if TYPE_CHECKING:
     from drumline import Run
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file [default: stdout]."
 )
-@click.option("--attempt", help="Of this attempt [default: what counts of all].")
+@click.option("--attempt", metavar="ATTEMPT", help="Of this attempt, by number or id [default: what counts of all].")
 @server_options
 def metrics(
     *, run_id: str, names: tuple[str, ...], form: str, output: Path | None, attempt: str | None, url: str | None
@@ -39,6 +40,8 @@ def metrics(
         raise click.UsageError(f"{form} is no text; name a file with -o, or send the output to one.")
     with connect(url) as client:
         run = find_run(client, run_id)
+        attempt = find_attempt(run, attempt)
+        _require_metrics(run, names)
         if output is None:
             run.save_metrics(sys.stdout.buffer, *names, form=form, attempt=attempt)
         else:
@@ -46,6 +49,21 @@ def metrics(
                 run.save_metrics(target, *names, form=form, attempt=attempt)
 
 
+def _require_metrics(run: "Run", names: tuple[str, ...]) -> None:
+    """Refuses the first that the run has no metric of: a table without a row would not tell it from a typing error."""
+    known = [one.name for one in run.metric_names()] if names else []
+    for name in names:
+        if name not in known:
+            near = [repr(each) for each in get_close_matches(name[:_LONGEST_NAME], known, 3)]
+            has = f"did you mean {name_some(near, 'or')}?" if near else f"it has {_some_of(known)}"
+            raise click.UsageError(f"{run.id} has no metric {name!r}; {has}")
+
+
+def _some_of(known: list[str]) -> str:
+    return name_some([repr(name) for name in known]) or "none yet"
+
+
+_LONGEST_NAME = 200
 _MEDIA_HEADINGS = ("NAME", "KIND", "VALUES", "FIRST STEP", "LAST STEP")
 _ENDINGS = {"image": "png", "text": "txt", "table": "csv", "histogram": "json"}
 _NO_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")

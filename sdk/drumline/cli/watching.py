@@ -16,8 +16,8 @@ from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RUN_MEANING, RunState
 from drumline.errors import DrumlineError
 from drumline.progress import Progress, open_progress
-from drumline.resources.runs import Run, describe_reason
-from drumline.resources.text import why_lines
+from drumline.resources.runs import Run
+from drumline.resources.text import describe_reason, why_lines
 from drumline.wording import duration, plain, plural, size_text
 
 MAX_SCALARS = 8

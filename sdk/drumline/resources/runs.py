@@ -33,7 +33,7 @@ from drumline.resources.run_logs import (
     read_stacks,
     search_logs,
 )
-from drumline.resources.text import stacks_text
+from drumline.resources.text import describe_reason, stacks_text
 from drumline.resources.waiting import Pauses, wait_until
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ PAUSES = Pauses(0.05, 1.0)
 STACKS_S = 5.0
 """They come within 2 s from hosts that answer."""
 _ASK_AGAIN_S = 0.2
+_NAMES = 1_000
+"""Of metrics, on a page: the most that the server gives."""
 
 
 class Run:
@@ -266,6 +268,10 @@ class Run:
         params = {"names": list(names), "x": x, "buckets": buckets, "from": start, "to": end, "attempt": attempt}
         return self._transport.get(f"{self._path}/metrics", api.Metrics, params)
 
+    def metric_names(self) -> Iterator[api.MetricName]:
+        """Each metric of the run by name, with how many points it has and of which steps, over all attempts."""
+        return iterate_pages(self._transport, f"{self._path}/metrics/names", api.MetricName, {"limit": _NAMES})
+
     def save_metrics(self, target: IO[bytes], *names: str, form: str = "csv", attempt: str | None = None) -> None:
         """Writes every point of its metrics, or of those named, as `csv`, `parquet` or `arrow`: a row each.
 
@@ -391,10 +397,3 @@ def submit_run(transport: Transport, request: RunSubmit, idempotency_key: str | 
     """Submits a run of a program that the server has."""
     body, key = Body.of(request), idempotency_key or uuid.uuid4().hex
     return Run(transport, transport.post("/runs", api.SubmittedRun, body, key=key).run)
-
-
-def describe_reason(reason: api.Reason | None) -> str:
-    """Why a run ended: the sentence, and what was seen."""
-    if reason is None:
-        return "the server gave no reason"
-    return reason.sentence if reason.message in ("", reason.sentence) else f"{reason.sentence} {reason.message}"

@@ -1,4 +1,4 @@
-"""Plans and waits as text: placement, batches, exchanges, warnings; why a run waits, and what would let it start."""
+"""Plans, waits and ends as text: placement, batches, exchanges, warnings; why a run waits, and why it ended."""
 
 import json
 from datetime import UTC, datetime
@@ -47,6 +47,13 @@ def comparison_text(comparison: api.PlanComparison) -> str:
         (row.about, row.name, row.verdict.replace("_", " "), row.planned or "-", row.actual or "-") for row in wrong
     ]
     return f"{told}\n\n{table(('ABOUT', 'NAME', 'VERDICT', 'PLANNED', 'RUN'), rows)}"
+
+
+def describe_reason(reason: api.Reason | None) -> str:
+    """Why a run ended: the sentence, and what was seen."""
+    if reason is None:
+        return "the server gave no reason"
+    return reason.sentence if reason.message in ("", reason.sentence) else f"{reason.sentence} {reason.message}"
 
 
 def _headline(plan: api.Plan) -> str:
