@@ -34,7 +34,7 @@ from drumline.program import PackedProgram
 from drumline.resources.batches import Batch, batch_body
 from drumline.resources.jobs import Job, job_path
 from drumline.resources.plans import Plan, make_plan
-from drumline.resources.run_lists import RunLists
+from drumline.resources.run_lists import RunLists, find_run_id
 from drumline.resources.runs import Run, submit_run
 from drumline.resources.uploads import upload_program
 from drumline.resources.webhooks import Webhooks
@@ -209,9 +209,12 @@ class Client(RunLists):
         return iterate_pages(self._transport, "/batches", api.Batch)
 
     def get(self, run_id: str) -> Run:
-        """One run. NotFoundError if this project has none of that id."""
-        path = f"/runs/{quote(require_id(run_id, 'run_id', 'the id of a run, such as run_01J...'), safe='')}"
-        return Run(self._transport, self._transport.get(path, api.Run))
+        """One run, by its id or by the end of it, `r-9xk2f` as the dashboard shows it, among the newest 500.
+
+        NotFoundError if this project has none of that id, OptionError if several end so.
+        """
+        known = find_run_id(self._transport, require_id(run_id, "run_id", "the id of a run, such as run_01J..."))
+        return Run(self._transport, self._transport.get(f"/runs/{quote(known, safe='')}", api.Run))
 
     def list(
         self,

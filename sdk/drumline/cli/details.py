@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from drumline._flags import Duration
-from drumline.cli.options import age, connect, find_run, json_option, json_text, logs_option, server_options
+from drumline.cli.options import age, connect, json_option, json_text, logs_option, server_options
 from drumline.wording import duration, size_text, table
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def why(run_id: str, as_json: bool, url: str | None) -> None:
     from drumline.resources.text import why_lines
 
     with connect(url) as client:
-        run = find_run(client, run_id)
+        run = client.get(run_id)
     reason = run.details.why
     if as_json:
         click.echo(json_text(reason))
@@ -52,7 +52,7 @@ def stacks(run_id: str, timeout: float | None, as_json: bool, url: str | None) -
     from drumline.resources.text import stacks_text
 
     with connect(url) as client:
-        run = find_run(client, run_id)
+        run = client.get(run_id)
         told = run.ask_stacks() if timeout is None else run.ask_stacks(timeout)
     if as_json:
         click.echo(json_text(told))
@@ -74,7 +74,7 @@ def arrivals(run_id: str, call: int | None, as_json: bool, url: str | None) -> N
     from drumline.resources.arrival_text import arrivals_text
 
     with connect(url) as client:
-        found = find_run(client, run_id).arrivals(call)
+        found = client.get(run_id).arrivals(call)
     click.echo(json_text(found) if as_json else arrivals_text(found))
 
 
@@ -87,7 +87,7 @@ def exchanges(run_id: str, as_json: bool, url: str | None) -> None:
     from drumline.resources.exchange_text import exchanges_text
 
     with connect(url) as client:
-        found = find_run(client, run_id).placement.exchanges
+        found = client.get(run_id).placement.exchanges
     click.echo(json_text(found) if as_json else exchanges_text(found))
 
 
@@ -99,7 +99,7 @@ def exchanges(run_id: str, as_json: bool, url: str | None) -> None:
 def usage(run_id: str, step: int | None, as_json: bool, url: str | None) -> None:
     """Say what the processes of each member of RUN use of its host, and how full its devices are."""
     with connect(url) as client:
-        found = list(find_run(client, run_id).usage(step))
+        found = list(client.get(run_id).usage(step))
     click.echo(json_text(found) if as_json else _usage_text(found))
 
 
@@ -123,7 +123,7 @@ def ledger(
 
     with connect(url) as client:
         if run_id is not None:
-            run = find_run(client, run_id)
+            run = client.get(run_id)
             found = run.ledger()
             click.echo(json_text(found) if as_json else _ledger_text(found))
             if not as_json and (step := step_text(run.progress)):
@@ -151,7 +151,7 @@ def replicas(run_id: str, as_json: bool, url: str | None) -> None:
     from drumline.resources.arrival_text import replicas_text
 
     with connect(url) as client:
-        found = find_run(client, run_id).replica_times()
+        found = client.get(run_id).replica_times()
     click.echo(json_text(found) if as_json else replicas_text(found))
 
 
@@ -209,7 +209,7 @@ def _lines_text(
 def checkpoints(run_id: str, as_json: bool, url: str | None) -> None:
     """List the checkpoints of RUN, the one that it would resume from first."""
     with connect(url) as client:
-        run = find_run(client, run_id)
+        run = client.get(run_id)
         found = list(run.checkpoints())
         attempts = {attempt.id: attempt.number for attempt in run.attempts}
     if as_json:
@@ -246,7 +246,7 @@ def planned(run_id: str, as_json: bool, url: str | None) -> None:
     from drumline.resources.text import comparison_text
 
     with connect(url) as client:
-        comparison = find_run(client, run_id).planned
+        comparison = client.get(run_id).planned
     click.echo(json_text(comparison) if as_json else comparison_text(comparison))
     raise SystemExit(RUN_FAILED if comparison.differences else OK)
 
@@ -261,7 +261,7 @@ def watch(run_id: str, with_logs: bool, as_json: bool, url: str | None) -> None:
     from drumline.cli.watching import report, watch_to_end
 
     with connect(url) as client:
-        run = find_run(client, run_id)
+        run = client.get(run_id)
         click.echo(f"{run.id}  {run.url}", err=as_json)
         if not run.ended:
             watch_to_end(run, with_logs=with_logs)

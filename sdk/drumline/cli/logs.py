@@ -10,7 +10,7 @@ import click
 
 from drumline._flags import Moment
 from drumline.cli.exits import DETACHED
-from drumline.cli.options import connect, find_attempt, find_run, inert_json, json_option, json_text, server_options
+from drumline.cli.options import connect, find_attempt, inert_json, json_option, json_text, server_options
 from drumline.wording import plain
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def logs(  # noqa: PLR0913 - one parameter for each option
     named = [f"--{name}" for name, value in which.items() if value is not None]
     _refuse_mixtures(find, named, follow=follow, tail=tail_bytes is not None, options=regex or match_case)
     with connect(url) as client:
-        run = find_run(client, run_id)
+        run = client.get(run_id)
         attempt = find_attempt(run, attempt)
         whose = {"attempt": attempt, "member": member}
         try:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-NEWEST = 500
-"""Runs among which the end of an id is looked for."""
 
 
 def json_option(command: Command) -> Command:
@@ -91,25 +89,6 @@ def connect(url: str | None) -> "Client":
     from drumline.client import Client
 
     return Client(url)
-
-
-def find_run(client: "Client", text: str) -> "Run":
-    """The run of that id, or the one of the newest whose id ends so: `r-9xk2f`, as the dashboard shows it."""
-    from itertools import islice
-
-    from drumline.contracts.base import is_id
-
-    if is_id(text, "run"):
-        return client.get(text)
-    ending = text.removeprefix("r-").removeprefix("run_").upper()
-    found = [run.id for run in islice(client.list(), NEWEST) if ending and run.id.endswith(ending)]
-    if len(found) == 1:
-        return client.get(found[0])
-    if found:
-        raise click.UsageError(f"{len(found)} runs end with {text!r}: {', '.join(found)}")
-    raise click.UsageError(
-        f"no run is called {text!r}; give its id (run_...) or the end of it, as `drumline ps` lists them"
-    )
 
 
 def find_attempt(run: "Run", text: str | None) -> str | None:

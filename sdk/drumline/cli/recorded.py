@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from drumline.cli.options import connect, find_attempt, find_run, json_option, json_text, server_options
+from drumline.cli.options import connect, find_attempt, json_option, json_text, server_options
 from drumline.wording import name_some, plain, plural, size_text, table
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def metrics(
     if output is None and form != "csv" and sys.stdout.isatty():
         raise click.UsageError(f"{form} is no text; name a file with -o, or send the output to one.")
     with connect(url) as client:
-        run = find_run(client, run_id)
+        run = client.get(run_id)
         attempt = find_attempt(run, attempt)
         _require_metrics(run, names)
         if output is None:
@@ -86,7 +86,7 @@ def media(
 ) -> None:
     """List what RUN logged beside numbers: images, histograms, tables and texts, by name with their steps."""
     with connect(url) as client:
-        run = find_run(client, run_id)
+        run = client.get(run_id)
         found = [series for series in run.media() if name is None or series.name == name]
         if as_json:
             click.echo(json_text(found))
@@ -156,7 +156,7 @@ def profiles(run_id: str, step: int | None, save: Path | None, as_json: bool, ur
     `--record profile_every=N` of `submit` traces the last of every N calls of strategy.run.
     """
     with connect(url) as client:
-        run = find_run(client, run_id)
+        run = client.get(run_id)
         traced = run.profiles()
         found = [one for one in traced if step is None or one.step == step]
         if as_json:
@@ -232,7 +232,7 @@ def reductions(
     from drumline.resources.reductions import explain as explained
 
     with connect(url) as client:
-        found = find_run(client, run_id).reductions(name)
+        found = client.get(run_id).reductions(name)
         if is_of_names:
             _tell_names(found.names(), limit, as_json=as_json)
             return
@@ -304,7 +304,7 @@ def artifacts(run_id: str, *, name: str | None, save: Path | None, as_json: bool
     A program keeps one by run.save_artifact; its host sends it, also once the run has ended.
     """
     with connect(url) as client:
-        run = find_run(client, run_id)
+        run = client.get(run_id)
         found = [one for one in run.artifacts() if name is None or one.name == name]
         if as_json:
             click.echo(json_text([one.details for one in found]))

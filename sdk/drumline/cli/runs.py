@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from drumline._flags import Days, Duration, KeyValue, Size
-from drumline.cli.options import connect, detach_option, find_run, json_option, json_text, logs_option, server_options
+from drumline.cli.options import connect, detach_option, json_option, json_text, logs_option, server_options
 from drumline.wording import size_text
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def cancel(run_id: str, grace: float | None, as_json: bool, url: str | None) -> None:
     """Ask a run to stop. Returns at once; an ended run is left as it is."""
     with connect(url) as client:
-        run = find_run(client, run_id).cancel(grace)
+        run = client.get(run_id).cancel(grace)
         click.echo(json_text(run.details) if as_json else f"{run.id}  {run.state}")
 
 
@@ -50,7 +50,7 @@ def mark(
         raise click.UsageError("say what to change: --label, --unlabel, --note, --star or --archive")
     with connect(url) as client:
         if where is None:
-            marked = [find_run(client, run_id).mark(**change) for run_id in run_ids]
+            marked = [client.get(run_id).mark(**change) for run_id in run_ids]
             click.echo(json_text([run.details for run in marked]) if as_json else f"{len(marked)} marked")
             return
         changes = client.runs(where, archived=change["archived"] is False).mark(**change)
@@ -74,7 +74,7 @@ def delete(run_ids: tuple[str, ...], where: str | None, as_json: bool, url: str 
         raise click.UsageError("name either runs or --where")
     with connect(url) as client:
         if where is None:
-            runs = [find_run(client, run_id) for run_id in run_ids]
+            runs = [client.get(run_id) for run_id in run_ids]
             _ask(yes, ", ".join(f"{run.id} ({run.job})" for run in runs))
             deleted = [run.delete(why) for run in runs]
             click.echo(json_text(deleted) if as_json else f"{len(deleted)} deleted")
@@ -122,7 +122,7 @@ def rerun(
     from drumline.cli.watching import follow
 
     with connect(url) as client:
-        run = find_run(client, run_id).rerun(wait_for_devices=wait_for_devices or None, from_start=from_start)
+        run = client.get(run_id).rerun(wait_for_devices=wait_for_devices or None, from_start=from_start)
         follow(run, detach=detach, as_json=as_json, with_logs=with_logs)
 
 

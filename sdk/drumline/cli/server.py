@@ -5,7 +5,7 @@ from importlib.metadata import version as installed_version
 
 import click
 
-from drumline.cli.options import connect, find_run, json_option, server_options
+from drumline.cli.options import connect, json_option, server_options
 
 
 @click.command("open")
@@ -21,7 +21,7 @@ def open_(run_id: str | None, only_print: bool, as_json: bool, url: str | None) 
     from drumline.errors import PermissionDeniedError
 
     with connect(url) as client:
-        path = f"/runs/{find_run(client, run_id).id}" if run_id else "/"
+        path = f"/runs/{client.get(run_id).id}" if run_id else "/"
         try:
             address = client.login_url(path)
         except PermissionDeniedError:

@@ -2,19 +2,27 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Literal
 
 from drumline._transport import Body, Transport, iterate_pages
 from drumline._validation import refuse, typed_errors
 from drumline.contracts import api
+from drumline.contracts.api.pages import MAX_PAGE
+from drumline.contracts.base import is_id
+from drumline.contracts.problems import Problem, ProblemCode
+from drumline.errors import NotFoundError
 from drumline.resources.comparisons import Comparison, Identified, SharedAxis, ask_comparison
 from drumline.resources.frames import number_of, to_table
+from drumline.wording import name_some
 
 if TYPE_CHECKING:
     from pandas import DataFrame
     from pyarrow import Table
 
 _ASK_AGAIN_S = 0.2
+NEWEST = 500
+"""Runs among which the end of an id is looked for."""
 
 Action = Literal["cancel", "archive", "unarchive", "star", "unstar", "label", "note", "delete"]
 
@@ -120,6 +128,27 @@ def _row(run: api.RunSummary, columns: Sequence[str]) -> dict[str, object]:
         "labels": dict(run.labels),
         **fields,
     }
+
+
+def find_run_id(transport: Transport, text: str) -> str:
+    """`text` where it is the id of a run, else that of the newest runs whose id ends so, as the dashboard shortens it.
+
+    Raises NotFoundError where none does, OptionError where several do.
+    """
+    if is_id(text, "run"):
+        return text
+    ending = text.removeprefix("r-").removeprefix("run_").upper()
+    newest = islice(iterate_pages(transport, "/runs", api.RunSummary, {"limit": MAX_PAGE}), NEWEST if ending else 0)
+    found = [run.id for run in newest if run.id.endswith(ending)]
+    if len(found) > 1:
+        refuse("run_id", text, f"{len(found)} runs end so: {name_some(found)}; give the whole id of one")
+    if not found:
+        detail = f"no run is called {text!r:.80}"
+        hint = "give its id (run_...) or the end of it, as `drumline ps` and client.list() have them"
+        raise NotFoundError(
+            Problem(title="Not Found", status=404, code=ProblemCode.NOT_FOUND, detail=detail, hint=hint)
+        )
+    return found[0]
 
 
 class RunLists:

@@ -1,6 +1,7 @@
 """The client against a server over a real socket: submitting, lists, one run and what it shows."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -120,10 +121,22 @@ def test_lists_fetch_the_next_page_when_they_need_it(client: Client, server: Edg
     assert "cursor" not in one
 
 
-def test_run_id_is_never_more_than_one_part_of_the_path(client: Client, server: EdgeServer) -> None:
-    with pytest.raises(errors.NotFoundError):
-        client.get("../tokens?x=1")
-    assert server.layer.requests[0].path == "/api/v1/runs/..%2Ftokens%3Fx%3D1"
+def test_run_is_found_by_the_end_of_its_id_as_the_dashboard_shows_it(client: Client, server: EdgeServer) -> None:
+    other = f"{RUN_ID[:-6]}100000"
+    server.layer.answer_instead("GET", "/runs", ok({"items": [_summary(), {**_summary(), "id": other}], "next": None}))
+    server.layer.answer_instead("GET", f"/runs/{other}", ok(answers.run(id=other)))
+    assert [client.get(text).id for text in ("r-100000", "run_100000", other)] == [other] * 3
+    with pytest.raises(errors.OptionError, match=f"run_id='r-00000': 2 runs end so: {RUN_ID} and {other}"):
+        client.get("r-00000")
+
+
+@pytest.mark.parametrize("text", ["r-2vgbg", "r-", "../tokens?x=1"])
+def test_run_that_is_not_there_is_an_error_with_the_fix(client: Client, server: EdgeServer, text: str) -> None:
+    server.layer.answer_instead("GET", "/runs", ok({"items": [_summary()], "next": None}))
+    with pytest.raises(errors.NotFoundError, match=f"no run is called '{re.escape(text)}'") as caught:
+        client.get(text)
+    assert "drumline ps" in caught.value.hint
+    assert {request.path for request in server.layer.requests} <= {"/api/v1/runs"}
 
 
 def test_wait_returns_when_the_stream_ends(run: Run, server: EdgeServer) -> None:
