@@ -8,7 +8,7 @@ from typing import NoReturn, get_args
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from drumline.contracts.problems import ProblemCode, in_words, nearest
+from drumline.contracts.problems import ProblemCode, field_of, in_words, is_key, nearest
 from drumline.contracts.spec import CentralStorageSpec, MirroredSpec, OneDeviceSpec, StrategySpec, TpuSpec
 from drumline.errors import OptionError, ParameterError, UnknownParameterError
 
@@ -23,9 +23,10 @@ def typed_errors(part: str = "") -> Iterator[None]:
         yield
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        name = ".".join(str(step) for step in ((part, *first["loc"]) if part else first["loc"]))
-        # What is wrong with several fields together names them itself.
-        message = f"{name}={_shorten(first['input'])}: {in_words(first)}" if name else in_words(first)
+        name = field_of((part, *first["loc"]) if part else first["loc"])
+        # What is wrong with several fields together names them itself, and of a wrong key the value is not shown.
+        given = "" if is_key(first["loc"]) else f"={_shorten(first['input'])}"
+        message = f"{name}{given}: {in_words(first)}" if name else in_words(first)
         raise OptionError(ProblemCode.BAD_PARAMETER, message, name) from None
 
 

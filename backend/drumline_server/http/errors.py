@@ -11,7 +11,15 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import Scope, Send
 
-from drumline.contracts.problems import PROBLEM_MEDIA_TYPE, FieldProblem, Problem, ProblemCode, in_words, nearest
+from drumline.contracts.problems import (
+    PROBLEM_MEDIA_TYPE,
+    FieldProblem,
+    Problem,
+    ProblemCode,
+    field_of,
+    in_words,
+    nearest,
+)
 from drumline_server.base.errors import DrumlineError
 
 STATUS: dict[ProblemCode, HTTPStatus] = {
@@ -169,7 +177,7 @@ def _field_problem(error: Mapping[str, Any]) -> FieldProblem:
         reason = error.get("ctx", {}).get("error", "not readable")
         return FieldProblem(field="", message=f"The body is not JSON: {reason} at character {location[-1]}.")
     source, path = (location[0], location[1:]) if location else ("body", [])
-    field = ".".join(part for at, part in enumerate(path) if not _is_strategy_tag(path, at))[:_SHOWN_FIELD]
+    field = field_of([part for at, part in enumerate(path) if not _is_strategy_tag(path, at)])[:_SHOWN_FIELD]
     if not path:
         return FieldProblem(field="", message=f"The {source} of the request: {_words(error)}.")
     return FieldProblem(field=field, message=f"{_words(error)}{_got(error, path)}")

@@ -3,6 +3,12 @@
 Refusals name what was typed: which flag sets which field of a submission.
 """
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from drumline.contracts.problems import FieldProblem
+
 OK = 0
 RUN_FAILED = 1
 USAGE = 2
@@ -37,13 +43,24 @@ def explain(error: BaseException) -> str:
 
     lines = [f"Error: {with_flag(str(error), error.name) if isinstance(error, errors.OptionError) else error}"]
     if isinstance(error, errors.APIError):
-        lines += [f"  {flag_of(field.field) or field.field}: {field.message}" for field in error.problem.errors]
+        lines = _refusal_lines(str(error), error.problem.errors)
     hint = getattr(error, "hint", "")
     if hint:
         lines.append(f"Hint: {hint}")
     if isinstance(error, errors.APIError) and error.request_id:
         lines.append(f"Request: {error.request_id}")
     return "\n".join(plain(line) for line in lines)
+
+
+def _refusal_lines(told: str, fields: "Sequence[FieldProblem]") -> list[str]:
+    """What the server said, and each wrong field that it did not name; the first is mostly all that it said."""
+    lines = [f"  {flag_of(each.field) or each.field}: {each.message}" for each in fields]
+    if not fields or fields[0].message not in told:
+        return [f"Error: {told}", *lines]
+    first = fields[0].field
+    if first and not told.startswith(f"{first}: "):
+        told = f"{first}: {told}"
+    return [f"Error: {with_flag(told, first)}", *lines[1:]]
 
 
 _FLAGS = {
@@ -72,7 +89,7 @@ _FLAGS = {
     "steps": "--steps",
     "limit_s": "--probe-limit",
 }
-_WITHIN = ("body.", "run.", "job.", "program.", "resources.", "limits.", "checkpoint.", "probe.")
+_WITHIN = ("body.", "action.", "run.", "job.", "program.", "resources.", "limits.", "checkpoint.", "probe.")
 """Parts of a submission whose fields have flags of their own."""
 
 
@@ -83,14 +100,14 @@ def flag_of(field: str) -> str | None:
     if field in _FLAGS:
         return _FLAGS[field]
     first, _, rest = field.partition(".")
-    return f"{_FLAGS[first]} {rest.removesuffix('.[key]')}" if first in ("labels", "parameters", "record") else None
+    return f"{_FLAGS[first]} {rest}" if first in ("labels", "parameters", "record") else None
 
 
 def with_flag(message: str, field: str) -> str:
-    """`--replicas 0: ...` for `replicas=0: ...`."""
+    """`--replicas 0: ...` for `replicas=0: ...`, and `--label a b: ...` for `labels.a b: ...`."""
     flag = flag_of(field)
-    start = f"{field}="
-    if flag is None or not message.startswith(start):
+    rest = message.removeprefix(field)
+    if flag is None or not message.startswith((f"{field}=", f"{field}: ")):
         return message
     is_pair = " " in flag
-    return f"{flag}{'=' if is_pair else ' '}{message.removeprefix(start)}"
+    return f"{flag}{rest}" if is_pair or rest[0] == ":" else f"{flag} {rest[1:]}"

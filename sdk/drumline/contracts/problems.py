@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -81,6 +81,16 @@ def nearest(given: str, known: list[str]) -> str:
         return ""
     near = difflib.get_close_matches(given.lower(), known, 1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def is_key(location: Sequence[object]) -> bool:
+    """Whether what pydantic refuses there is the key of an object, and not what stands under it."""
+    return bool(location) and location[-1] == "[key]"
+
+
+def field_of(location: Sequence[object]) -> str:
+    """`labels.team` for a place of pydantic's, of the key and of its value alike."""
+    return ".".join(str(part) for part in (location[:-1] if is_key(location) else location))
 
 
 def in_words(error: Mapping[str, Any]) -> str:  # Any: an entry of pydantic's `errors()`

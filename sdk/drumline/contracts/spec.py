@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
-from drumline.contracts.base import AtMost, CheckpointId, Contract, Parameters, PlanId, RunId, Sha256, Text
+from drumline.contracts.base import AtMost, CheckpointId, Contract, Parameters, PlanId, Refusal, RunId, Sha256, Text
 from drumline.slices import KnownSlice, SliceError, extents
 
 _LONGEST_NAME = 63
@@ -39,7 +39,11 @@ Executor = Literal["auto", "spmd", "pmap", "mpmd"]
 MAX_TORUS_DIMENSIONS = 4
 """Three of the torus, and the cores of a chip."""
 MAX_LABELS = 64
-LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$", max_length=63)]
+LabelKey = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$", max_length=63),
+    Refusal("is no name of a label; use letters, digits, '.', '_', '-' and '/', at most 63, a letter or digit first"),
+]
 LabelValue = Annotated[Text, StringConstraints(max_length=200)]
 
 TorusShape = Annotated[tuple[Annotated[int, Field(ge=1, le=4096)], ...], AtMost(MAX_TORUS_DIMENSIONS)]

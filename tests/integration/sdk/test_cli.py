@@ -166,7 +166,7 @@ def test_parameters_are_read_as_their_types(cli: Cli, server: EdgeServer, progra
         (["--time-limit", "400d"], "--time-limit 34560000.0: Input should be less than or equal to 31536000"),
         (["--step-limit", "500ms"], "--step-limit 0.5: Input should be greater than or equal to 1"),
         (["--grace", "2h"], "--grace 7200.0: Input should be less than or equal to 3600"),
-        (["--label", "a b=c"], "--label a b='a b': "),
+        (["--label", "a b=c"], "--label a b: is no name of a label; use letters, digits, "),
         (["--priority", "5000"], "--priority 5000: Input should be less than or equal to 1000"),
         (["--checkpoint-every", "0"], "--checkpoint-every 0: Input should be greater than or equal to 1"),
         (["--keep", "1"], "--keep 1: Input should be greater than or equal to 2"),

@@ -8,7 +8,7 @@ from support import answers
 from support.answers import RUN_ID
 from support.command_line import Cli
 from support.edge import EdgeServer
-from support.layer import Answer, ok
+from support.layer import Answer, ok, problem
 
 
 def _name_metrics(server: EdgeServer, *names: str) -> None:
@@ -36,6 +36,29 @@ def test_a_metric_that_the_run_has_not_is_named_with_the_nearest(
     assert f"{RUN_ID} has {told}" in cli.err
     assert not target.exists()
     assert [cli("metrics", RUN_ID, *known), cli("metrics", RUN_ID)] == [0, 0]
+
+
+_RULE = "is no name of a label; use letters, digits, '.', '_', '-' and '/', at most 63, a letter or digit first"
+
+
+@pytest.mark.parametrize("name", ["a b", "-team", "é", "x" * 64])
+def test_the_rule_for_names_of_labels_is_said_in_words(cli: Cli, server: EdgeServer, program: str, name: str) -> None:
+    server.layer.answer_instead("GET", f"/runs/{RUN_ID}", ok(answers.run()))
+    for command in (("submit", program), ("mark", RUN_ID), ("mark", "--where", "loss < 1")):
+        assert cli(*command, "--label", f"{name}=1") == 2
+        assert cli.err == f"Error: --label {name}: {_RULE}\n"
+
+
+def test_rest_says_it_once_and_the_command_line_too(cli: Cli, server: EdgeServer) -> None:
+    change = {"action": {"kind": "label", "labels": {"a b": "1"}}, "where": ""}
+    told = server.admin.post("/api/v1/runs:change", json=change).json()
+    assert told["detail"] == f"action.labels.a b: {_RULE}; got 'a b'"
+
+    fields = [*told["errors"], {"field": "limits.run_s", "message": "is too long"}]
+    for errors, rest in ((fields[:1], []), (fields, ["  --time-limit: is too long"])):
+        server.layer.answer_instead("GET", "/runs", problem(422, "invalid_request", told["detail"], errors=errors))
+        assert cli("ps") == 2
+        assert cli.err.splitlines() == [f"Error: --label a b: {_RULE}; got 'a b'", *rest]
 
 
 def test_an_attempt_is_named_by_its_number_as_on_pages_or_by_its_id(cli: Cli, server: EdgeServer) -> None:
