@@ -44,7 +44,7 @@ class World:
         self.batch, self.run = batch["batch"]["id"], batch["runs"][0]
         self.plan = self._created("plan", {"run": _run(replicas=1)}, "plan")["id"]
         self.bulk = self._created("runs:change", {"action": {"kind": "star"}, "runs": [self.run]})["id"]
-        self.webhook: str = self._created("webhooks", _users_bodies()["/webhooks"])["id"]
+        self.webhook: str = self._created("webhooks", {**_users_bodies()["/webhooks"], "name": "first"})["id"]
         self.core.schedule()
         self.member: MemberNotice = self.worker.beat().assigned[0]
         """Claimed, and running."""

@@ -14,10 +14,12 @@ from sqlalchemy.orm import Session
 from drumline.contracts.api import Alert, AlertKind, AlertNonFinite, AlertReason, AlertRun, AlertTest, DeliveryState
 from drumline.contracts.api.webhooks import MAX_MESSAGE
 from drumline.contracts.base import from_micros, new_id
+from drumline.contracts.problems import ProblemCode
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RunState
+from drumline_server.base.errors import DrumlineError
 from drumline_server.storage.history import record_event
-from drumline_server.storage.models import Run, Webhook, WebhookDelivery
+from drumline_server.storage.models import Project, Run, Webhook, WebhookDelivery
 from drumline_server.storage.models.base import insert_or_ignore
 from drumline_server.storage.notifications import WEBHOOKS, announce, run_list
 
@@ -44,6 +46,22 @@ _WANTED = select(Webhook.id, Webhook.alerts).where(
     Webhook.deleted_at.is_(None),
     or_(Webhook.job.is_(None), Webhook.job == bindparam("job")),
 )
+
+
+def require_free_name(session: Session, project_id: str, name: str) -> None:
+    """Raises DrumlineError (CONFLICT) where a webhook of the project has that name: people call them by it."""
+    # Of two that are named at once, the second waits here, and then sees the first. Rows that refer to the project
+    # go on being made.
+    session.execute(select(Project.id).where(Project.id == project_id).with_for_update(key_share=True))
+    named = (Webhook.project_id == project_id, Webhook.name == name, Webhook.deleted_at.is_(None))
+    taken = session.scalar(select(Webhook.id).where(*named).order_by(Webhook.id).limit(1))
+    if taken is not None:
+        raise DrumlineError(
+            ProblemCode.CONFLICT,
+            f"The project has a webhook {name!r} already: {taken}.",
+            hint="Change or delete that one, or choose another name.",
+            context={"webhook": taken, "name": name},
+        )
 
 
 def record_end(session: Session, run: Run, *, now: int) -> None:

@@ -235,7 +235,8 @@ def create_webhook(
 ) -> api.WebhookCreated:
     """Makes a webhook; its secret is in the answer and never shown again.
 
-    Raises InvalidRequestError for an address that could never be posted to, CapError for too many webhooks.
+    Raises InvalidRequestError for an address that could never be posted to, CapError for too many webhooks,
+    DrumlineError for the name of another one.
     """
     require_reachable(request.url, settings)
     of_project = (Webhook.project_id == project_id, Webhook.deleted_at.is_(None))
@@ -247,6 +248,7 @@ def create_webhook(
             "DRUMLINE_WEBHOOKS_PER_PROJECT",
             hint="Delete one that is not needed any more.",
         )
+    alerts.require_free_name(session, project_id, request.name)
     secret = _new_webhook_secret()
     webhook = Webhook(
         id=new_id("whk"),
@@ -281,10 +283,10 @@ def change_webhook(
     session: Session, webhook: tuple[str, str], change: api.WebhookPatch, settings: Settings, *, by: PrincipalRef,
     now: int,
 ) -> api.Webhook:  # fmt: skip
-    """Changes the webhook of a project and id; what waits for it is tried at once. Raises NotFoundError,
-    InvalidRequestError.
-    """
+    """Changes the webhook of a project and id; what waits is tried at once. Raises what `create_webhook` raises."""
     row = _require_webhook(session, *webhook)
+    if change.name is not None and change.name != row.name:
+        alerts.require_free_name(session, row.project_id, change.name)
     if change.url is not None:
         require_reachable(change.url, settings)
     given = change.model_dump(mode="json", exclude_none=True)

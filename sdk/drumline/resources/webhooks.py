@@ -32,7 +32,8 @@ class Webhooks:
         """Makes a webhook that is told of runs, of one `job` or of all. `secret` is in this answer only.
 
         `alerts` are some of run.succeeded, run.failed, run.cancelled, run.non_finite and run.stalled.
-        Raises OptionError; InvalidRequestError for an address that the server never posts to.
+        Raises OptionError; InvalidRequestError for an address that the server never posts to, ConflictError for the
+        name of another webhook.
         """
         _refuse_text(alerts)
         with typed_errors():
@@ -49,7 +50,10 @@ class Webhooks:
         job: str | None = None,
         enabled: bool | None = None,
     ) -> api.Webhook:
-        """Changes a webhook; what is None stays, and `job=""` stands for all jobs. NotFoundError, OptionError."""
+        """Changes a webhook; what is None stays, and `job=""` stands for all jobs.
+
+        Raises OptionError, NotFoundError, ConflictError for the name of another one.
+        """
         _refuse_text(alerts)
         given = {"name": name, "url": url, "alerts": alerts and [*alerts], "job": job, "enabled": enabled}
         with typed_errors():

@@ -8,7 +8,7 @@ import pytest
 
 from drumline import Client
 from drumline.contracts import api
-from drumline.errors import NotFoundError, OptionError
+from drumline.errors import ConflictError, NotFoundError, OptionError
 from support.clock import RunningClock
 from support.command_line import Cli
 from support.edge import EdgeServer, Setup, edge_server
@@ -51,6 +51,20 @@ def test_the_command_line_makes_tests_changes_and_deletes_a_webhook(cli: Cli) ->
     assert cli("webhooks", "delete", "night") == 0
     assert cli("webhooks") == 0
     assert "webhooks create NAME ADDRESS" in cli.err
+
+
+def test_a_second_webhook_of_a_name_is_refused_with_the_first(cli: Cli, edge: EdgeServer) -> None:
+    with Client(edge.url, edge.admin_token) as client:
+        first = client.webhooks.create("ops", "https://hooks.example/x")
+        other = client.webhooks.create("night", "https://hooks.example/x")
+        for arguments in (("create", "ops", "https://hooks.example/y"), ("change", "night", "--name", "ops")):
+            assert cli("webhooks", *arguments) == 2
+            assert f"The project has a webhook 'ops' already: {first.id}." in cli.err
+        with pytest.raises(ConflictError):
+            client.webhooks.change(other.id, name="ops")
+        assert client.webhooks.change(first.id, name="ops", enabled=False).enabled is False
+        client.webhooks.delete(first.id)
+        assert client.webhooks.change(other.id, name="ops").name == "ops"
 
 
 def test_a_secret_is_replaced_and_the_one_before_is_good_for_a_while(cli: Cli, edge: EdgeServer) -> None:

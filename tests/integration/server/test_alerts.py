@@ -1,5 +1,8 @@
 """Alerts of runs: stored with what they tell of, for the webhooks that want them, each once; tried until an end."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -7,8 +10,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
+from drumline.contracts.base import new_id
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.states import RunState
+from drumline_server.base.errors import DrumlineError
 from drumline_server.base.settings import Settings
 from drumline_server.lifecycle.alerts import PostResult, forget_deliveries, settle_delivery
 from drumline_server.services import access, run_lists
@@ -25,7 +30,7 @@ DAY_S = 86_400.0
 
 def make(core: Core, project_id: str | None = None, **changes: Any) -> str:
     """A webhook of the project; returns its id."""
-    request = api.WebhookCreate.model_validate({"name": "hook", "url": "https://hooks.example/x", **changes})
+    request = api.WebhookCreate.model_validate({"name": new_id("whk"), "url": "https://hooks.example/x", **changes})
     project = project_id or core.project_id
     made = core.write(
         lambda session: access.create_webhook(session, project, request, Settings(), by=TESTER, now=core.clock.now())
@@ -262,3 +267,24 @@ def test_what_is_over_is_forgotten_after_a_week_and_what_waits_is_not(core: Core
         pass
     assert [row.state for row in stored(core, webhook)] == ["waiting"]
     assert stored(core, gone) == []
+
+
+def test_of_two_webhooks_of_a_name_made_at_once_one_is_refused(core: Core) -> None:
+    request = api.WebhookCreate.model_validate({"name": "ops", "url": "https://hooks.example/x"})
+    both_made = threading.Barrier(2)
+
+    def create(session: Session) -> str:
+        made = access.create_webhook(session, core.project_id, request, Settings(), by=TESTER, now=core.clock.now())
+        with suppress(threading.BrokenBarrierError):  # the other one waits for the end of this transaction
+            both_made.wait(0.5)
+        return made.id
+
+    def attempt(_: int) -> str:
+        try:
+            return core.write(create)
+        except DrumlineError as error:
+            return str(error.context["webhook"])
+
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.map(attempt, range(2))
+    assert first == second

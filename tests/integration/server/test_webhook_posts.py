@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from drumline.contracts import api
+from drumline.contracts.base import new_id
 from drumline_server.base.settings import Settings
 from drumline_server.scheduling.leadership import LeasedLeadership, SoleServer
 from drumline_server.scheduling.webhooks import WebhookPosts
@@ -28,7 +29,7 @@ def settings(tmp_path: Path, **changes: Any) -> Settings:
 
 
 def make(core: Core, url: str, chosen: Settings, **changes: Any) -> api.WebhookCreated:
-    request = api.WebhookCreate.model_validate({"name": "hook", "url": url, **changes})
+    request = api.WebhookCreate.model_validate({"name": new_id("whk"), "url": url, **changes})
     return core.write(
         lambda session: access.create_webhook(
             session, core.project_id, request, chosen, by=TESTER, now=core.clock.now()

@@ -73,7 +73,8 @@ def test_what_cannot_be_is_refused_with_the_field_and_what_to_do(
 
 def test_a_project_has_so_many_webhooks_and_no_more(sqlite_url: str, tmp_path: Path) -> None:
     with edge_server(sqlite_url, tmp_path / "data", webhooks_per_project=2) as server:
-        made = [server.admin.post(f"{V1}/webhooks", json=HOOK) for _ in range(3)]
+        hooks = [{**HOOK, "name": f"hook-{number}"} for number in range(3)]
+        made = [server.admin.post(f"{V1}/webhooks", json=hook) for hook in hooks]
         assert [answer.status_code for answer in made] == [201, 201, 429]
         assert "DRUMLINE_WEBHOOKS_PER_PROJECT" in made[2].text
         server.admin.delete(f"{V1}/webhooks/{made[0].json()['id']}")
