@@ -23,7 +23,7 @@ def test_each_program_has_its_sums_and_its_exchanges_with_what_is_counted() -> N
     assert lines[0] == "train (d, spmd)"
     assert lines[2].split() == [
         *("all_reduce", "mean", "yes", "3", "4", "+", "1", "as", "often", "as", "values", "say"),
-        *("4", "KiB", "(4096", "bytes)"),
+        *("4.0", "KiB", "(4096", "bytes)"),
     ]
     assert lines[4].split() == ["all_reduce", "mean", "w", "float32[2,", "3]", "yes", "24", "B", "varies"]
     assert lines[5] == "and 2 further exchanges, counted above"
