@@ -28,7 +28,7 @@ function show(rows: Row[], onRowClick?: (row: Row) => void) {
   );
 }
 
-/** As long as a busy machine may need for a frame; it goes on as soon as the row is there. */
+/** As long as a busy machine may need for a frame, and no longer than until the row is there. */
 const WAIT = { timeout: 15_000 };
 
 describe("DataTable", () => {
