@@ -48,30 +48,30 @@ export function Star({ run }: { run: Marked }) {
 export function Note({ run }: { run: Marked }) {
   const [editing, setEditing] = useState(false);
   if (editing) return <EditNote onClose={() => setEditing(false)} run={run} />;
+  // A phone has one screen of header, and is for looking: what is offered of no note takes none of it.
+  if (run.note === "")
+    return (
+      <Button className="-my-1 max-sm:hidden" compact look="quiet" onClick={() => setEditing(true)}>
+        Add a note
+      </Button>
+    );
   return (
-    <div className="mt-1 flex max-w-3xl flex-wrap items-start gap-x-3">
-      {run.note !== "" && (
-        <div
-          className="max-h-30 min-w-0 overflow-y-auto break-words border-line-strong border-l-2 pl-3"
-          data-testid="run-note"
-          // biome-ignore lint/a11y/noNoninteractiveTabindex: a box that scrolls must be reachable by keyboard
-          tabIndex={0}
-        >
-          {run.note.split("\n").map((line, at) => (
-            // biome-ignore lint/suspicious/noArrayIndexKey: the lines of one text stay as they are
-            <div className="min-h-5" key={at}>
-              <LineText text={line} />
-            </div>
-          ))}
-        </div>
-      )}
-      <Button
-        className={run.note === "" ? "-ml-2" : ""}
-        compact
-        look="quiet"
-        onClick={() => setEditing(true)}
+    <div className="flex max-w-3xl basis-full flex-wrap items-start gap-x-3">
+      <div
+        className="max-h-30 min-w-0 overflow-y-auto break-words border-line-strong border-l-2 pl-3"
+        data-testid="run-note"
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: a box that scrolls must be reachable by keyboard
+        tabIndex={0}
       >
-        {run.note === "" ? "Add a note" : "Edit the note"}
+        {run.note.split("\n").map((line, at) => (
+          // biome-ignore lint/suspicious/noArrayIndexKey: the lines of one text stay as they are
+          <div className="min-h-5" key={at}>
+            <LineText text={line} />
+          </div>
+        ))}
+      </div>
+      <Button compact look="quiet" onClick={() => setEditing(true)}>
+        Edit the note
       </Button>
     </div>
   );
@@ -84,7 +84,7 @@ function EditNote({ run, onClose }: { run: Marked; onClose: () => void }) {
   return (
     <form
       aria-label="Note of this run"
-      className="mt-1 flex max-w-3xl flex-wrap items-end gap-2"
+      className="flex max-w-3xl basis-full flex-wrap items-end gap-2"
       onKeyDown={(event) => event.key === "Escape" && onClose()}
       onSubmit={(event) => {
         event.preventDefault();

@@ -46,15 +46,15 @@ export function RunHeader({ run }: { run: SteadyRun }) {
             </code>
             <Star run={run} />
           </h1>
-          <p className="mt-1 flex flex-wrap items-center gap-x-3 gap-y-1">
+          <div className="mt-1 flex flex-wrap items-center gap-x-3 gap-y-1">
             <span data-state={run.state} data-testid="run-state">
               <StateBadge flaw={flawOf(run)} state={run.state} />
             </span>
             <span className="text-muted" data-testid="run-reason">
               {stateSentence(run)}
             </span>
-          </p>
-          <Note run={run} />
+            <Note run={run} />
+          </div>
         </div>
         <div className="flex flex-wrap items-center gap-2 max-sm:w-full">
           <span className="max-sm:hidden">
