@@ -105,8 +105,8 @@ class LargeWorld:
 
     def _make_webhooks(self) -> None:
         """As many as a project may have, one of them with a thousand deliveries that wait."""
-        hook = {"name": "n" * 100, "url": "https://hooks.example/" + "x" * 1_900, "job": "j" * 63}
-        made = [self._post("webhooks", hook, "-")["id"] for _ in range(20)]
+        hook = {"url": "https://hooks.example/" + "x" * 1_900, "job": "j" * 63}
+        made = [self._post("webhooks", {**hook, "name": f"{nth:n>100}"}, "-")["id"] for nth in range(20)]
         self.names["webhook"] = made[0]
         alert = {"id": new_id("whd"), "type": "test", "timestamp": self.core.clock.now()}
         data = {"project": self.core.project_id, "webhook": made[0]}
