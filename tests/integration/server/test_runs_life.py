@@ -136,7 +136,7 @@ def test_telemetry_is_awaited_as_long_as_it_comes_or_its_host_tells_of_it(core: 
         run = core.run(run_id)
         assert run.state is RunState.RUNNING
         assert run.why is not None
-        assert "alpha is sending 5 MiB of telemetry" in run.why.sentence
+        assert "alpha is sending 4.8 MiB of telemetry" in run.why.sentence
     member.send(events[-1])
 
     assert core.run(run_id).state is RunState.SUCCEEDED
