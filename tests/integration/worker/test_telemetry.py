@@ -145,8 +145,6 @@ def test_an_outage_of_900_s_with_a_full_spool_and_a_new_agent_in_it_costs_no_poi
         assert 8 * 1024**2 <= spooled < 12 * 1024**2
         own_server.refuse_events = lambda _batch: None
         end = own_server.wait_drained(member, timeout_s=120)
-        assert end.tick is not None
-        assert end.tick.activity != "waiting_for_telemetry"
         with Client(own_server.url, own_server.admin_token) as client:
             stored = client.get(member.run).to_arrow("value")
     finally:
