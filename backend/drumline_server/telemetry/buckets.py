@@ -44,7 +44,7 @@ class Summary(NamedTuple):
     @classmethod
     def of(cls, xs: array[float], values: array[float]) -> Summary:
         """Of values in the order of their `xs`."""
-        total = sum(values)
+        total = _added(values)
         kept = values if math.isfinite(total) else array("d", filter(math.isfinite, values))
         low, high = min(kept, default=math.inf), max(kept, default=-math.inf)
         return cls(xs[-1], values[-1], len(values), len(kept), low, high, total if kept is values else _sum(kept))
@@ -215,7 +215,7 @@ class Overview:
             int(sum(self.finite[some])),
             min(self.minima[some]),
             max(self.maxima[some]),
-            sum(self.sums[some]),
+            _added(self.sums[some]),
         )
 
 
@@ -230,7 +230,7 @@ class _Bucket:
     finite: int = 0
     low: float = math.inf
     high: float = -math.inf
-    total: float = 0.0
+    total: float = -0.0  # what -0.0 is added to and stays itself
 
     def add(self, some: Summary) -> None:
         if some.x >= self.x:
@@ -332,9 +332,14 @@ def _rounded(column: Sequence[float | None], digits: int) -> tuple[float | None,
     return tuple(None if value is None else float(format(value, form)) for value in column)
 
 
+def _added(values: array[float]) -> float:
+    """Their sum; that of -0.0 alone is -0.0, which `sum` makes 0.0 where it begins with its own zero."""
+    return sum(values, -0.0)
+
+
 def _sum(values: array[float]) -> float:
     """Of finite values; infinite where a float cannot hold the sum, not where only sums on the way are too large."""
-    total = sum(values)
+    total = _added(values)
     if math.isfinite(total):
         return total
     # A power of two divides exactly, and one above the count leaves no sum on the way that fsum would refuse.

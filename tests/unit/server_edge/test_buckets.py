@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from drumline.contracts import api
@@ -104,6 +104,7 @@ def test_few_points_are_shown_as_they_are() -> None:
     st.integers(-2, 45),
     st.integers(-2, 45),
 )
+@example([-0.0], 1, 0, 0)
 def test_a_value_alone_in_its_bucket_is_what_the_summary_of_one_value_says(
     values: list[float], pieces: int, start: int, end: int
 ) -> None:
