@@ -197,7 +197,8 @@ def test_the_palette_leads_to_jobs_sweeps_and_hosts_by_keyboard_and_gives_the_fo
     program = tmp_path / "zebra.py"
     program.write_text("def main(run, *, stripes: int = 1):\n    return {}\n")
     with connect(telling) as client:
-        client.sweep(program, {"stripes": [1, 2]}, batch_name="zebra stripes")
+        sweep = client.sweep(program, {"stripes": [1, 2]}, batch_name="zebra stripes")
+        run = next(client.list(batch=sweep.id)).id
         (host,) = client.hosts()
     with signed_in(browser, telling) as page:
         open_settled(page, f"{telling.url}/alerts")
@@ -209,6 +210,8 @@ def test_the_palette_leads_to_jobs_sweeps_and_hosts_by_keyboard_and_gives_the_fo
         for text, option, address in (
             ("zebra", re.compile("^zebra$"), "/jobs/zebra"),
             ("zebra stripes", re.compile("^zebra stripes"), "/batches/bat_"),
+            (f"b-{sweep.id[-5:].lower()}", re.compile("^zebra stripes"), f"/batches/{sweep.id}"),
+            (f"r-{run[-5:].lower()}", re.compile("^zebra"), f"/runs/{run}"),
             (host.name, re.compile(re.escape(host.name) + ".*free"), f"/devices?sel=host:{host.id}"),
         ):
             page.keyboard.press("Control+k")

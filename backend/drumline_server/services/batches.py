@@ -47,7 +47,9 @@ def batches_before(
     """Up to `limit` batches older than the (created_at, id) `before`, newest first; `contains` as in `list_batches`."""
     query = select(Batch).where(Batch.project_id == project_id)
     if contains:
-        query = query.where(or_(*(each.icontains(contains, autoescape=True) for each in (Batch.name, Batch.id))))
+        short = contains.lower().removeprefix("b-") or contains  # as lists shorten an id
+        has_name = Batch.name.icontains(contains, autoescape=True)
+        query = query.where(or_(has_name, Batch.id.icontains(short, autoescape=True)))
     if before is not None:
         query = query.where(tuple_(Batch.created_at, Batch.id) < tuple_(*before))
     return session.scalars(query.order_by(Batch.created_at.desc(), Batch.id.desc()).limit(limit)).all()

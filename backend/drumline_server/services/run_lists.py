@@ -241,8 +241,9 @@ def field_values(
 
 def _own_value(run: Run, name: str, now: int) -> int | float | str | None:
     """What stands in a column of the run's own row, as a reader has it."""
-    if name == "duration":
-        return None if run.started_at is None else ((run.ended_at or now) - run.started_at) / MICROS
+    if name in ("duration", "elapsed"):
+        since = run.created_at if name == "elapsed" else run.started_at
+        return None if since is None else ((run.ended_at or now) - since) / MICROS
     known = RUN_COLUMNS[name]
     assert known.column is not None
     value: int | str | None = getattr(run, str(known.column.key))

@@ -4,12 +4,16 @@ import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Final, get_args
 
 from sqlalchemy import ColumnElement, Select, and_, literal, not_, or_, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.base import is_id, to_micros
+from drumline.contracts.reasons import EndReason
+from drumline.contracts.spec import Platform, StrategyKind
+from drumline.contracts.states import RunState
 from drumline_server.base.errors import FilterError, Place
 from drumline_server.services import filters
 from drumline_server.services.filters import Both, Comparison, Filter, Not, Value
@@ -20,8 +24,17 @@ from drumline_server.storage.run_sets import RUN_COLUMNS
 
 MICROS = 1_000_000
 _NEAREST = 3
+_MOST_TOLD = 12
+"""Words that a refusal lists whole."""
 _MOST_COMPARED = 2_000
 """Names of a project among which the nearest is looked for."""
+_WORDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "state": tuple(RunState),
+    "reason": tuple(EndReason),
+    "strategy": get_args(StrategyKind),
+    "platform": get_args(Platform),
+}
+"""Columns that hold one of so many words, as they are stored."""
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
@@ -106,13 +119,17 @@ class Matcher:
             return _flag_condition(part, column)
         if part.operator == "has":
             return column.is_not(None)
+        if part.name == "id" and part.operator in ("=", "!=", "in"):
+            return _id_condition(part)
         if part.name == "owner" and all(_is_credential(value.text) for value in part.values):
             column = Run.submitted_by_id  # type: ignore[assignment] # a mapped attribute is a column
         if part.operator == "~":
             if kind != "text":
                 raise FilterError(f"{part.name} is no text; compare it with = or <", part.place)
-            return and_(column.is_not(None), run_sets.contains_text(self.session, column, part.values[0].text))
-        values = [_column_value(part.name, value, now) for value in part.values]
+            text = part.values[0].text
+            asked = text.lower().removeprefix("r-") if part.name == "id" else text
+            return and_(column.is_not(None), run_sets.contains_text(self.session, column, asked))
+        values = [_column_value(part, value, now) for value in part.values]
         if part.operator == "in":
             # Each by its own type: PostgreSQL would round all of them to whole numbers where the first is one.
             return and_(column.is_not(None), column.in_([literal(each) for each in values]))
@@ -192,10 +209,31 @@ def _flag_condition(part: Comparison, column: run_sets.Column) -> ColumnElement[
     return column.is_not(None) if (word == "true") == (part.operator == "=") else column.is_(None)
 
 
-def _column_value(name: str, value: Value, now: int) -> float | str:
+def _id_condition(part: Comparison) -> ColumnElement[bool]:
+    """Whole ids are compared as they are, short ones (`r-7kq2m`) with the end."""
+    same = or_(*(run_sets.has_id(value.text) for value in part.values))
+    return not_(same) if part.operator == "!=" else same
+
+
+def _word(part: Comparison, value: Value) -> str:
+    """One of the words that the column holds, in any case. Raises FilterError for another that is to be equal."""
+    words = _WORDS[part.name]
+    known = {word.lower(): word for word in words}
+    asked = value.text.lower()
+    if asked in known or part.operator not in ("=", "!=", "in"):
+        return known.get(asked, value.text)
+    near = difflib.get_close_matches(asked, known, _NEAREST, cutoff=0.5)
+    some = words if len(words) <= _MOST_TOLD else [known[each] for each in near]
+    told = f"; it is one of {', '.join(some)}" if some else ""
+    message = f"{value.text[:80]!r} is no {part.name} of a run{told}"
+    raise FilterError(message, value.place, nearest=[known[each] for each in near])
+
+
+def _column_value(part: Comparison, value: Value, now: int) -> float | str:
+    name = part.name
     kind = RUN_COLUMNS[name].kind
     if kind == "text":
-        return value.text.upper() if name == "state" else value.text.lower() if name == "reason" else value.text
+        return _word(part, value) if name in _WORDS else value.text
     if kind == "time":
         return _read_time(value, now)
     number = _read_number(value.text) if kind == "number" else _read_duration(value.text)

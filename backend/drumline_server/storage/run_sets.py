@@ -43,6 +43,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.sql.elements import KeyedColumnElement
 
 from drumline.contracts.api import FieldKind
+from drumline.contracts.base import is_id
 from drumline_server.storage.fields import NAN, NUMBER, TEXT, FieldValue
 from drumline_server.storage.models import Run, RunField
 
@@ -56,7 +57,7 @@ class RunColumn:
 
     kind: FieldKind
     column: KeyedColumnElement[Any] | None
-    """None for `duration`, which depends on the moment."""
+    """None for `duration` and `elapsed`, which depend on the moment."""
 
 
 RUN_COLUMNS: Mapping[str, RunColumn] = {
@@ -78,6 +79,7 @@ RUN_COLUMNS: Mapping[str, RunColumn] = {
         "started": ("time", Run.started_at),
         "ended": ("time", Run.ended_at),
         "duration": ("duration", None),
+        "elapsed": ("duration", None),
         "starred": ("flag", Run.starred_at),
         "archived": ("flag", Run.archived_at),
     }.items()
@@ -86,17 +88,33 @@ RUN_COLUMNS: Mapping[str, RunColumn] = {
 
 
 def column_of(session: Session, name: str, now: int, *, is_compared: bool = True) -> Column:
-    """The column of that name of RUN_COLUMNS; a duration is of a live run until `now`.
+    """The column of that name of RUN_COLUMNS; a length of time is of a live run until `now`.
 
     Texts compare by code points. PostgreSQL has its indexes in the order of another collation, and uses them only for
     what is to be equal.
     """
     known = RUN_COLUMNS[name]
     if known.column is None:
-        return func.coalesce(Run.ended_at, literal(now, BigInteger)) - Run.started_at
+        since = Run.created_at if name == "elapsed" else Run.started_at
+        return func.coalesce(Run.ended_at, literal(now, BigInteger)) - since
     if known.kind == "text" and is_compared and _is_postgresql(session):
         return collate(known.column, "C")
     return known.column
+
+
+_SHORTEST_ENDING = 4
+
+
+def ending_of(text: str) -> str | None:
+    """What the ids that are meant end with, where `text` shortens one as lists show it: `r-7kq2m`, or `7kq2m`."""
+    ending = text.upper().removeprefix("R-").removeprefix("RUN_")
+    return ending if len(ending) >= _SHORTEST_ENDING and ending.isalnum() and ending.isascii() else None
+
+
+def has_id(text: str) -> ColumnElement[bool]:
+    """That a run's id is the text, or ends as the text does where it shortens one."""
+    ending = None if is_id(text, "run") else ending_of(text)
+    return Run.id == text if ending is None else Run.id.endswith(ending, autoescape=True)
 
 
 def contains_text(session: Session, column: SQLColumnExpression[str], text: str) -> ColumnElement[bool]:

@@ -40,6 +40,7 @@ from drumline_server.storage.models import (
     RunEvent,
     RunLabel,
 )
+from drumline_server.storage.run_sets import has_id
 
 _ATTEMPTS = select(Attempt).execution_options(populate_existing=True)
 _MEMBERS = select(Member).execution_options(populate_existing=True)
@@ -230,12 +231,8 @@ def conditions_of(filters: RunFilters) -> list[ColumnElement[bool]]:
     if filters.batch is not None:
         conditions.append(Run.batch_id == filters.batch)
     if filters.search:
-        conditions.append(
-            or_(
-                Run.job_name.icontains(filters.search, autoescape=True),
-                Run.id.istartswith(filters.search, autoescape=True),
-            )
-        )
+        job = Run.job_name.icontains(filters.search, autoescape=True)
+        conditions.append(or_(job, Run.id.istartswith(filters.search, autoescape=True), has_id(filters.search)))
     for name, value in filters.labels:
         conditions.append(exists().where(RunLabel.run_id == Run.id, RunLabel.key == name, RunLabel.value == value))
     return conditions

@@ -35,18 +35,21 @@ export function Things({
         ))}
       </Group>
       <Group heading="Sweeps">
-        {matching(sweeps.data, search, ({ id, name }) => `${name} ${id}`).map(({ id, name, size }) => (
-          <Item
-            key={id}
-            onSelect={onChoose(() => navigate({ to: "/batches/$batchId", params: { batchId: id } }))}
-            value={`sweep ${name} ${id}`}
-          >
-            <Icon className="text-muted" name="batches" />
-            <span className="truncate">{name || "No name"}</span>
-            <span className="text-muted">{count(size, "run")}</span>
-            <code className="ml-auto text-muted">{shortId(id)}</code>
-          </Item>
-        ))}
+        {matching(sweeps.data, search, ({ id, name }) => `${name} ${id} ${shortId(id)}`).map(
+          ({ id, name, size }) => (
+            <Item
+              key={id}
+              onSelect={onChoose(() => navigate({ to: "/batches/$batchId", params: { batchId: id } }))}
+              keywords={[shortId(id)]}
+              value={`sweep ${name} ${id}`}
+            >
+              <Icon className="text-muted" name="batches" />
+              <span className="truncate">{name || "No name"}</span>
+              <span className="text-muted">{count(size, "run")}</span>
+              <code className="ml-auto text-muted">{shortId(id)}</code>
+            </Item>
+          ),
+        )}
       </Group>
       <Group heading="Hosts">
         {matching(hosts.data, search, ({ name }) => name).map((host) => (

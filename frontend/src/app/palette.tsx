@@ -113,7 +113,7 @@ function Choices({ text, search, onClose, onReady }: ChoicesProps) {
         {runs.data?.pages[0]?.items.map((run) => (
           <Item
             key={run.id}
-            keywords={[run.job, run.state]}
+            keywords={[run.job, run.state, shortId(run.id)]}
             onSelect={act(() => navigate({ to: "/runs/$runId", params: { runId: run.id } }))}
             value={run.id}
           >

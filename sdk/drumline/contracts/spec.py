@@ -94,6 +94,7 @@ class OneDeviceSpec(Contract):
     kind: Literal["one_device"] = "one_device"
 
 
+StrategyKind = Literal["mirrored", "central_storage", "tpu", "one_device"]
 StrategySpec = Annotated[MirroredSpec | CentralStorageSpec | TpuSpec | OneDeviceSpec, Field(discriminator="kind")]
 
 

@@ -19,6 +19,7 @@ from drumline_server.services.run_lists import FoundPage, ListQuery, RunList, fi
 from drumline_server.services.run_matching import find_names
 from drumline_server.storage.fields import MOST_METRICS, MOST_PARAMETERS
 from drumline_server.storage.notifications import run_list
+from drumline_server.storage.runs import RunFilters, runs_page
 from support.attempts import again
 from support.core import Core
 from support.run_lists import mark, spread_fields
@@ -278,6 +279,11 @@ def test_a_run_keeps_so_many_names_as_fields_and_no_more(core: Core) -> None:
         ("created > yesterday", 10, []),
         ("replicas > many", 11, []),
         ("starred = 7", 0, []),
+        ("state = FUNKY", 8, []),
+        ("job = a or not state in (FAILED, runing)", 33, ["RUNNING"]),
+        ("reason = PROGRAM_EROR", 9, ["PROGRAM_ERROR"]),
+        ("strategy != 'miror'", 12, ["mirrored"]),
+        ("platform = gpus", 11, ["gpu"]),
     ],
 )
 def test_what_no_run_has_is_named_with_the_nearest_that_one_has(
@@ -289,6 +295,49 @@ def test_what_no_run_has_is_named_with_the_nearest_that_one_has(
 
     assert refused.value.context["at"] == at
     assert refused.value.context["nearest"][:1] == nearest
+
+
+def test_words_that_a_column_holds_are_found_in_any_case(core: Core) -> None:
+    run = core.queue(parameters={}).id
+    core.cancel(run)
+    waiting = core.queue(parameters={}).id
+
+    for where in ("state = cancelled", "reason = cancelled", 'reason in ("CANCELLED", hang)', "reason ~ cancel"):
+        assert found(core, where) == [run], where
+    for where in ("not reason", "state = Queued and strategy = Mirrored", "state > CANCELLED"):
+        assert found(core, where) == [waiting], where
+    groups = core.read(lambda session: RunList(session, query(core)).groups("reason", 10))
+    assert [(group.value, group.runs, found(core, group.where)) for group in groups.items if group.value] == [
+        ("CANCELLED", 1, [run])
+    ]
+
+
+def test_a_run_is_found_by_the_short_id_that_lists_show(core: Core) -> None:
+    run, other = (core.queue(parameters={}).id for _ in range(2))
+    short = f"r-{run[-5:].lower()}"
+
+    for where in (f"id = {short}", f"id in ({short}, r-00000)", f"id ~ {short}", f"id = {run[-8:]}", f"id = {run}"):
+        assert found(core, where) == [run], where
+    assert found(core, f"id != {short}") == [other]
+    for where in ("id = ''", "id = r-", "id = %", "id = r-____", "id = 0"):
+        assert found(core, where) == [], where
+    for search in (short, short.upper(), run[-5:], run[:20] + run[20:].lower()):
+        filters = RunFilters(search=search)
+        page = core.read(lambda session: runs_page(session, core.project_id, filters, None, 10))  # noqa: B023
+        assert [each.id for each in page] == [run], search
+
+
+def test_elapsed_is_the_time_of_a_run_from_its_submission_on(core: Core) -> None:
+    waited = core.queue(parameters={}).id
+    core.clock.advance(90)
+    fresh = core.queue(parameters={}).id
+
+    assert found(core, "elapsed >= 90s") == [waited]
+    assert found(core, "", "-elapsed") == [waited, fresh]
+    assert (values(core, waited, "elapsed", "duration"), values(core, fresh, "elapsed")) == (
+        {"elapsed": 90.0},
+        {"elapsed": 0.0},
+    )
 
 
 def test_groups_count_the_runs_that_match(core: Core) -> None:
