@@ -21,7 +21,7 @@ export function AttemptTable({ attempts, runId }: { attempts: readonly Attempt[]
     { id: "started", header: "Started", cell: (attempt) => formatTime(attempt.started_at, now) },
     {
       id: "took",
-      header: "Took",
+      header: "Duration",
       align: "right",
       cell: (attempt) => formatDuration(secondsBetween(attempt.started_at, attempt.ended_at, now)),
     },

@@ -25,7 +25,6 @@ function FiguresOf({ run }: { run: Run }) {
   const now = useNow();
   const { step, total_steps: total, steps_per_s: rate, examples_per_s: examples, throughput } = run.progress;
   const ended = isTerminal(run.state);
-  const elapsed = secondsBetween(run.started_at, run.ended_at, now);
   const left = total && step !== null && step !== undefined && rate && !ended ? (total - step) / rate : null;
   return (
     <div>
@@ -35,15 +34,25 @@ function FiguresOf({ run }: { run: Run }) {
         <Figure name="Steps/s" value={formatRate(rate)} />
         {!ended && <Figure name="Examples/s" value={formatRate(examples)} />}
         {throughput && <Shares ended={ended} throughput={throughput} />}
-        <Figure
-          name={ended ? "Took" : "Elapsed"}
-          value={run.started_at ? formatDuration(elapsed) : "not started"}
-        />
+        <Figure name="Duration" value={<Duration now={now} run={run} />} />
         {left !== null && <Figure name="Left" value={`about ${formatDuration(left)}`} />}
         <Figure name="Replicas" value={<Replicas run={run} />} />
         {run.attempts > 0 && <Figure name="Attempt" value={formatInteger(run.attempts)} />}
       </dl>
     </div>
+  );
+}
+
+type Timed = Pick<Run, "attempts" | "created_at" | "ended_at" | "started_at">;
+
+/** Of the newest attempt; where there were others before, also of the run since its submission. */
+export function Duration({ run, now }: { run: Timed; now: number }) {
+  const whole = formatDuration(secondsBetween(run.created_at, run.ended_at, now));
+  return (
+    <span title={`${whole} since its submission`}>
+      {run.started_at ? formatDuration(secondsBetween(run.started_at, run.ended_at, now)) : "not started"}
+      {run.attempts > 1 && <span className="text-muted">, {whole} in all</span>}
+    </span>
   );
 }
 
