@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, func, select
+from sqlalchemy import ColumnElement, Select, case, func, literal, null, select
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
@@ -133,6 +133,8 @@ class RunList:
     def _values_of(self, name: str) -> tuple[tuple[run_sets.Column, ...], tuple[ColumnElement[bool], ...]]:
         if name in RUN_COLUMNS:
             column = run_sets.column_of(self._session, name, self._query.now)
+            if RUN_COLUMNS[name].kind == "flag":
+                column = case((column.is_not(None), literal("true")), else_=null())
             return (column,), (Run.project_id == self._query.project_id,)
         field_id = find_fields(self._session, self._query.project_id, [name])[name]
         return (RunField.kind, RunField.number, RunField.text), (RunField.field_id == field_id,)  # type: ignore[return-value] # mapped attributes are columns
@@ -241,8 +243,8 @@ def field_values(
 
 def _own_value(run: Run, name: str, now: int) -> int | float | str | None:
     """What stands in a column of the run's own row, as a reader has it."""
-    if name in ("duration", "elapsed"):
-        since = run.created_at if name == "elapsed" else run.started_at
+    if name in ("duration", "total_duration"):
+        since = run.created_at if name == "total_duration" else run.started_at
         return None if since is None else ((run.ended_at or now) - since) / MICROS
     known = RUN_COLUMNS[name]
     assert known.column is not None
@@ -257,10 +259,11 @@ def _view_group(name: str, value: Sequence[Any], runs: int) -> api.RunGroup:  # 
     written = short_name(name) if name not in RUN_COLUMNS else name
     if shown is None:
         return api.RunGroup(value=None, where=f"not {written}", runs=runs)
-    literal: float | str = shown
+    if name in RUN_COLUMNS and RUN_COLUMNS[name].kind == "flag":
+        return api.RunGroup(value=shown, where=name, runs=runs)
     if name not in RUN_COLUMNS and isinstance(shown, str) and value[0] != 3:
         return api.RunGroup(value=shown, where=f"{written} = {shown}", runs=runs)
-    return api.RunGroup(value=shown, where=f"{written} = {filters.write_value(literal)}", runs=runs)
+    return api.RunGroup(value=shown, where=f"{written} = {filters.write_value(shown)}", runs=runs)
 
 
 def _group_value(name: str, value: Sequence[Any]) -> int | float | str | None:  # Any: columns of a value
@@ -269,7 +272,7 @@ def _group_value(name: str, value: Sequence[Any]) -> int | float | str | None:  
     if name not in RUN_COLUMNS:
         return FieldValue(*value).plain()
     kind, found = RUN_COLUMNS[name].kind, value[0]
-    if kind in ("time", "flag"):
+    if kind == "time":
         return from_micros(found).isoformat().replace("+00:00", "Z")
     shown: int | float | str = found / MICROS if kind == "duration" else found
     return shown

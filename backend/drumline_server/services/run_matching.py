@@ -240,7 +240,7 @@ def _column_value(part: Comparison, value: Value, now: int) -> float | str:
     if number is None or not abs(number) < 2**53:
         example = "90, 90s, 5m, 2h or 1d" if kind == "duration" else "a number"
         raise FilterError(f"{value.text[:80]!r} is not {example}, which {name} is compared with", value.place)
-    return int(number * MICROS) if kind == "duration" else number
+    return round(number * MICROS) if kind == "duration" else number
 
 
 def _read_duration(text: str) -> float | None:

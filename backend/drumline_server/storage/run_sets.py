@@ -57,7 +57,7 @@ class RunColumn:
 
     kind: FieldKind
     column: KeyedColumnElement[Any] | None
-    """None for `duration` and `elapsed`, which depend on the moment."""
+    """None for `duration` and `total_duration`, which depend on the moment."""
 
 
 RUN_COLUMNS: Mapping[str, RunColumn] = {
@@ -79,7 +79,7 @@ RUN_COLUMNS: Mapping[str, RunColumn] = {
         "started": ("time", Run.started_at),
         "ended": ("time", Run.ended_at),
         "duration": ("duration", None),
-        "elapsed": ("duration", None),
+        "total_duration": ("duration", None),
         "starred": ("flag", Run.starred_at),
         "archived": ("flag", Run.archived_at),
     }.items()
@@ -95,7 +95,7 @@ def column_of(session: Session, name: str, now: int, *, is_compared: bool = True
     """
     known = RUN_COLUMNS[name]
     if known.column is None:
-        since = Run.created_at if name == "elapsed" else Run.started_at
+        since = Run.created_at if name == "total_duration" else Run.started_at
         return func.coalesce(Run.ended_at, literal(now, BigInteger)) - since
     if known.kind == "text" and is_compared and _is_postgresql(session):
         return collate(known.column, "C")
