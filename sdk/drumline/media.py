@@ -105,7 +105,9 @@ def _cell(cell: Any) -> Cell:  # Any: whatever a program puts into a table
     raise MediaError(f"drumline.Table takes texts, numbers, flags and None; it got a {type(cell).__name__}")
 
 
-SummaryValue = float | str
+SummaryValue = int | float | str
+_WHOLE_BELOW = 2**63
+"""Whole numbers of 64 bits stay whole; float64 would round a seed or a hash."""
 Send = Callable[[Mapping[str, SummaryValue]], None]
 
 
@@ -166,6 +168,8 @@ def _summary_value(name: str, value: Any) -> SummaryValue:  # Any: as given
         return value
     if getattr(value, "size", 1) != 1 or not hasattr(value, "__float__"):
         raise MediaError(f"run.summary[{name!r}] is a {type(value).__name__}; it takes numbers and texts")
+    if isinstance(value, numbers.Integral) and abs(int(value)) < _WHOLE_BELOW:
+        return int(value)
     try:
         return float(value)
     except OverflowError:

@@ -59,6 +59,11 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
+def number_text(value: float) -> str:
+    """Six digits of a fraction, a whole number whole: seeds and hashes differ in their last digits."""
+    return str(value) if isinstance(value, int) else f"{value:.6g}"
+
+
 def duration(seconds: float) -> str:
     """A length of time as the dashboard writes it: `0.4 s`, `42 s`, `3 m 05 s`, `2 h 07 m`, `3 d 04 h`."""
     if seconds < 9.95:

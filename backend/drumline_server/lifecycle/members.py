@@ -197,12 +197,12 @@ MAX_NUMBERS = 50
 MAX_NAME = 100
 
 
-def numeric_outcomes(result: JsonValue) -> dict[str, float]:
+def numeric_outcomes(result: JsonValue) -> dict[str, int | float]:
     """Finite numbers in the objects of a result, names joined by dots, the first 50; `result` where it is a number."""
     whole = _as_finite_number(result)
     if whole is not None:
         return {"result": whole}
-    numbers: dict[str, float] = {}
+    numbers: dict[str, int | float] = {}
     for name, value in _walk_numbers(result, ""):
         if len(numbers) == MAX_NUMBERS:
             break
@@ -211,7 +211,7 @@ def numeric_outcomes(result: JsonValue) -> dict[str, float]:
     return numbers
 
 
-def _walk_numbers(value: JsonValue, prefix: str) -> Iterator[tuple[str, float]]:
+def _walk_numbers(value: JsonValue, prefix: str) -> Iterator[tuple[str, int | float]]:
     if not isinstance(value, dict):
         return
     for name, item in value.items():
@@ -222,14 +222,14 @@ def _walk_numbers(value: JsonValue, prefix: str) -> Iterator[tuple[str, float]]:
             yield from _walk_numbers(item, f"{prefix}{name}.")
 
 
-def _as_finite_number(value: JsonValue) -> float | None:
+def _as_finite_number(value: JsonValue) -> int | float | None:
+    """Whole numbers stay whole: from 2**53 on float64 would round them."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
-        number = float(value)
+        return value if math.isfinite(value) else None
     except OverflowError:
         return None
-    return number if math.isfinite(number) else None
 
 
 _LOADING = frozenset({"starting", "loading", "compiling"})

@@ -9868,7 +9868,7 @@ export interface operations {
                 /** @description Name of who submitted it, or the id of that token or session. */
                 owner?: string | null;
                 batch?: string | null;
-                /** @description Part of the job's name, or the start of a run id. */
+                /** @description Part of the job's name, or the start or end of a run id. */
                 q?: string | null;
                 /** @description Such as `params.lr > 0.1 and loss < 0.3`. */
                 where?: string;

@@ -10,7 +10,7 @@ import click
 from drumline._flags import Duration, KeyValue
 from drumline.cli.options import age, anyway_option, connect, json_option, json_text, server_options
 from drumline.cli.submit import arguments, submission_options
-from drumline.wording import duration, plural, table
+from drumline.wording import duration, number_text, plural, table
 
 if TYPE_CHECKING:
     from drumline.contracts import api
@@ -99,7 +99,9 @@ def _states(batch: "api.Batch") -> str:
 def _outcome_row(row: "api.Outcome", parameters: tuple[str, ...], metrics: tuple[str, ...]) -> tuple[str, ...]:
     state = f"{row.state} ({row.reason})" if row.reason and row.state == "FAILED" else str(row.state)
     values = (json.dumps(row.parameters[name]) if name in row.parameters else "-" for name in parameters)
-    numbers = (f"{row.metrics[name]:.6g}" if name in row.metrics else row.not_finite.get(name, "-") for name in metrics)
+    numbers = (
+        number_text(row.metrics[name]) if name in row.metrics else row.not_finite.get(name, "-") for name in metrics
+    )
     return row.run, state, *values, *numbers, "-" if row.duration_s is None else duration(row.duration_s)
 
 

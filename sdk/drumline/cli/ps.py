@@ -8,7 +8,7 @@ import click
 
 from drumline._flags import KeyValue
 from drumline.cli.options import age, connect, json_option, json_text, principal_text, server_options
-from drumline.wording import rate_text, table
+from drumline.wording import duration, number_text, rate_text, table
 
 if TYPE_CHECKING:
     from drumline.contracts.api import RunSummary
@@ -83,7 +83,7 @@ class Word(click.ParamType[str]):
 @json_option
 @server_options
 def ps(words: tuple[str, ...], live: bool, limit: int, as_json: bool, url: str | None, **wanted: Any) -> None:
-    """List runs, newest first: those whose job's name has WORDS in it, or whose id begins so."""
+    """List runs, newest first: those whose job's name has WORDS in it, or whose id begins or ends so."""
     if wanted["version"] and not wanted["job"]:
         raise click.UsageError("--version needs --job: each job counts its own versions")
     if wanted["owner"] and wanted["mine"]:
@@ -113,7 +113,7 @@ def ps(words: tuple[str, ...], live: bool, limit: int, as_json: bool, url: str |
     elif not runs:
         click.echo("no runs", err=True)
     elif columns:
-        rows = [(run.id, *(_cell(run.fields.get(name)) for name in columns)) for run in runs]
+        rows = [(run.id, *(_cell(name, run.fields.get(name)) for name in columns)) for run in runs]
         click.echo(table(("RUN", *(name.upper() for name in columns)), rows))
     else:
         headings = ("RUN", "JOB", "OWNER", "STATE", "REPLICAS", "STEP", "RATE", "AGE")
@@ -141,8 +141,10 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _cell(value: float | str | None) -> str:
-    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+def _cell(name: str, value: float | str | None) -> str:
+    if name in ("duration", "total_duration") and isinstance(value, (int, float)):
+        return duration(value)
+    return "-" if value is None else value if isinstance(value, str) else number_text(value)
 
 
 def _row(run: "RunSummary") -> tuple[str, ...]:

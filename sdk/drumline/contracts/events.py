@@ -163,7 +163,7 @@ class SummaryEvent(_Event):
     """Values of the run's summary; later ones of a name replace it."""
 
     kind: Literal["summary"] = "summary"
-    numbers: Annotated[dict[_SummaryName, float], AtMost(MAX_SUMMARY_NAMES)] = Field(default_factory=dict)
+    numbers: Annotated[dict[_SummaryName, int | float], AtMost(MAX_SUMMARY_NAMES)] = Field(default_factory=dict)
     texts: Annotated[
         dict[_SummaryName, Annotated[Text, StringConstraints(max_length=MAX_SUMMARY_TEXT_BYTES)]],
         AtMost(MAX_SUMMARY_NAMES),

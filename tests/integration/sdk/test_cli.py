@@ -360,7 +360,7 @@ def test_numbers_of_a_batch_that_json_does_not_have_are_named(cli: Cli, server: 
     batch = answers.batch(SUCCEEDED=2)
     row = {
         "run": RUN_ID, "state": "SUCCEEDED", "reason": None, "parameters": {}, "duration_s": None,
-        "metrics": {"loss": 0.5}, "not_finite": {"accuracy": "NaN"},
+        "metrics": {"loss": 2**60 + 1}, "not_finite": {"accuracy": "NaN"},
     }  # fmt: skip
     rows = [{**row, "index": 0}, {**row, "index": 1, "metrics": {}, "not_finite": {"loss": "-Infinity"}}]
     names = [{"name": "loss", "better": "lower"}, {"name": "accuracy", "better": "higher"}]
@@ -373,7 +373,7 @@ def test_numbers_of_a_batch_that_json_does_not_have_are_named(cli: Cli, server: 
     shown = [line.split() for line in cli.out.splitlines()]
     assert shown == [
         ["RUN", "STATE", "loss", "accuracy", "DURATION"],
-        [RUN_ID, "SUCCEEDED", "0.5", "NaN", "-"],
+        [RUN_ID, "SUCCEEDED", str(2**60 + 1), "NaN", "-"],
         [RUN_ID, "SUCCEEDED", "-Infinity", "-", "-"],
     ]
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,6 +54,12 @@ def test_ps_filters_sorts_and_shows_columns(edge: EdgeServer, cli: Cli) -> None:
 
     assert first.split() == ["RUN", "PARAMS.LR", "OWNER"]
     assert [row.split() for row in rows] == [[runs[1], "0.3", "tester"], [runs[2], "0.2", "tester"]]
+    edge.core.clock.advance(7_500)
+    columns = "total_duration,duration,params.seed"
+    seeded = edge.core.queue(parameters={"lr": 9.5, "seed": 2**60 + 1}).id
+    edge.core.clock.advance(7_500)
+    assert cli("ps", f"r-{seeded[-5:].lower()}", "--columns", columns) == 0
+    assert re.split("  +", cli.out.splitlines()[1]) == [seeded, "2 h 05 m", "-", str(2**60 + 1)]
     assert cli("ps", "digits", "--state", "queued", "--label", "team=a b", "--sort", "params.lr") == 0
     assert [row.split()[0] for row in cli.out.splitlines()[1:]] == [runs[0], runs[2], runs[1]]
     assert cli("ps", "--where", "params.rl > 1") == 2

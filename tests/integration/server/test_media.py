@@ -81,17 +81,17 @@ def test_histograms_over_many_steps_are_thinned_evenly_with_the_first_and_the_la
 def test_a_summary_is_shown_with_the_run_and_lists_filter_and_sort_by_it(server: EdgeServer) -> None:
     member, other = running(server.core), running(server.core, "beta")
     member.send(member.event("summary", numbers={"best": 0.5, "lr/x": "NaN"}, texts={"which": "a"}))
-    member.send(member.event("summary", numbers={"best": 2**53 + 2.0}))
+    member.send(member.event("summary", numbers={"best": 2**60 + 1}))
     other.send(other.event("summary", numbers={"best": 7.0, **{f"n{number}": 1.0 for number in range(99)}}))
     other.send(other.event("summary", numbers={"best": 8.0, "beyond": 1.0}))
     client = server.client(server.admin_token)
 
     shown = client.get(f"{V1}/runs/{member.claimed.run}").json()["summary"]
-    assert shown == {"best": 2**53 + 2, "lr/x": "NaN", "which": "a"}
+    assert shown == {"best": 2**60 + 1, "lr/x": "NaN", "which": "a"}
     query = {"where": "summary.best > 7", "sort": "-summary.best", "column": ["summary.best", "summary.which"]}
     rows = client.get(f"{V1}/runs", params=query).json()["items"]
     assert [row["id"] for row in rows] == [member.claimed.run, other.claimed.run]
-    assert rows[0]["fields"] == {"summary.best": 2**53 + 2, "summary.which": "a"}
+    assert rows[0]["fields"] == {"summary.best": 2**60 + 1, "summary.which": "a"}
     assert len(client.get(f"{V1}/runs/{other.claimed.run}").json()["summary"]) == MAX_SUMMARY_NAMES
     (gap,) = client.get(f"{V1}/runs/{other.claimed.run}/gaps").json()["items"]
     assert (gap["what"], gap["count"]) == ("media", 1)

@@ -62,6 +62,22 @@ def test_a_number_that_is_none_is_shown_as_what_it_is_and_is_never_best(server: 
     assert "NaN" in server.admin.get(f"{V1}/batches/{batch}/outcomes.csv").text
 
 
+def test_whole_numbers_of_results_are_told_to_the_last_digit(server: EdgeServer, worker: Worker) -> None:
+    batch = swept(server, resources={"replicas": 8})["batch"]["id"]
+    for seed in (2**60 + 1, 2**60, 2**60 + 2):
+        finish(worker, {"seed": seed, "huge": 10**400, "flag": True, "share": 0.5})
+
+    table = get(server, f"/batches/{batch}/outcomes", sort="metrics.seed")
+
+    shown = [row["metrics"] for row in table["items"][:3]]
+    assert shown == [{"seed": 2**60 + place, "share": 0.5} for place in range(3)]
+    assert all(isinstance(row["seed"], int) for row in shown)
+    assert f",{2**60 + 1},0.5," in server.admin.get(f"{V1}/batches/{batch}/outcomes.csv").text
+    assert {row["run"] for row in table["items"][:3]} == {
+        run["id"] for run in get(server, "/runs", where=f"result.seed >= {2**60}")["items"]
+    }
+
+
 @pytest.mark.usefixtures("worker")
 def test_outcomes_are_paged_in_their_order(server: EdgeServer) -> None:
     batch = swept(server)["batch"]["id"]

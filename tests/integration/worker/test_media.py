@@ -34,6 +34,7 @@ def main(run):
     run.summary(best=jnp.float32(0.5), which="third")
     run.summary["best"] = float("nan")
     run.summary["best"] = 0.75
+    run.summary["seed"] = np.int64(2**60 + 1)
     refused = []
     for log in (
         lambda: run.log(step=4, gone=used(weights)),
@@ -97,7 +98,7 @@ def _compare(run: Run) -> None:
     assert math.isnan(dog[1])
     assert math.isnan(table.to_pandas()["share"][1])
 
-    assert run.summary == {"best": 0.75, "which": "third"}
+    assert run.summary == {"best": 0.75, "which": "third", "seed": 2**60 + 1}
     gone, noise = _list(run.result)
     assert gone == "ValueError: run.log got 'gone', an array that was donated or deleted; log it before, or log a copy"
     assert noise.startswith("MediaError: run.log got 'noise', an image of 1001")

@@ -42,7 +42,9 @@ States = Annotated[list[RunState], Query(alias="state", max_length=8)]
 Labels = Annotated[
     list[Annotated[Text, Query(max_length=265)]], Query(alias="label", max_length=16, description="`key=value`")
 ]
-Search = Annotated[Text | None, Query(max_length=200, description="Part of the job's name, or the start of a run id.")]
+Search = Annotated[
+    Text | None, Query(max_length=200, description="Part of the job's name, or the start or end of a run id.")
+]
 Owner = Annotated[
     Text | None, Query(max_length=100, description="Name of who submitted it, or the id of that token or session.")
 ]

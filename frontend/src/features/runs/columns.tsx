@@ -101,7 +101,8 @@ function isNumeric(name: string, rows: readonly RunSummary[]): boolean {
 
 function FieldValue({ name, value }: { name: string; value: number | string | undefined }) {
   if (value === undefined) return <span className="text-muted">–</span>;
-  if ((name === "duration" || name === "total_duration") && typeof value === "number") return formatDuration(value);
+  if ((name === "duration" || name === "total_duration") && typeof value === "number")
+    return formatDuration(value);
   if (typeof value === "number") return <span title={String(value)}>{plainNumber(value)}</span>;
   if (value === "NaN" || value === "Infinity" || value === "-Infinity")
     return <span className="text-warn">{value}</span>;
