@@ -9,7 +9,7 @@ import { drawHostLinks } from "./draw-hosts";
 import { drawBus, drawRing } from "./draw-rails";
 import { crossesHosts, crossingText } from "./exchanges";
 import { HitGrid } from "./hit-grid";
-import { drawHostTiles } from "./host-tiles";
+import { drawHostBars, drawHostTiles } from "./host-tiles";
 import { moveTo } from "./keyboard";
 import type { Layout } from "./layout";
 import type { Paint } from "./paint";
@@ -30,7 +30,8 @@ export interface DeviceMapProps {
 export function DeviceMap(props: DeviceMapProps) {
   const { placement, layout, paints, storage, planned, selected, onSelect } = props;
   const canvas = useRef<HTMLCanvasElement>(null);
-  const marks = useRef<HTMLCanvasElement>(null);
+  /** Marks, or the bars of hosts, which have no marks: the map under it is drawn once. */
+  const over = useRef<HTMLCanvasElement>(null);
   const theme = useTheme();
   const scroller = useRef<HTMLDivElement>(null);
   const [hovered, setHovered] = useState(-1);
@@ -39,6 +40,7 @@ export function DeviceMap(props: DeviceMapProps) {
   const cellOf = (device: string | undefined) =>
     layout.cells.findIndex((cell) => placement.devices[cell.device]?.device === device);
   const selectedCell = selected === undefined ? -1 : cellOf(selected);
+  const isOfHosts = layout.detail === "hosts";
   const [width, height] = [layout.width + 8, layout.height + 8];
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: the theme is read through its tokens
@@ -51,20 +53,28 @@ export function DeviceMap(props: DeviceMapProps) {
     const crosses = crossesHosts(placement);
     if (crosses && layout.rails === "none" && !planned)
       drawHostLinks(context, layout, crossingText(placement), colors);
-    if (layout.detail === "hosts") return drawHostTiles(context, layout, paints, colors);
+    if (isOfHosts) return drawHostTiles(context, layout, colors);
     if (layout.rails === "ring" && !planned) drawRing(context, layout, colors, crosses ?? true);
     if (layout.rails === "bus" && storage) drawBus(context, layout, storage, colors);
     drawLinks(context, layout, colors);
     drawCells(context, layout, placement.devices, paints, planned);
-  }, [layout, paints, placement, storage, planned, theme, width, height]);
+  }, [layout, isOfHosts || paints, placement, storage, planned, theme, width, height]);
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: the theme is read through its tokens
   useEffect(() => {
-    const context = marks.current && fitCanvas(marks.current, width, height);
+    const context = !isOfHosts && over.current && fitCanvas(over.current, width, height);
     if (!context) return;
     context.translate(4, 4);
     drawMarks(context, layout, { selected: selectedCell, hovered });
   }, [layout, selectedCell, hovered, theme, width, height]);
+
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the theme is read through its tokens
+  useEffect(() => {
+    const context = isOfHosts && over.current && fitCanvas(over.current, width, height);
+    if (!context) return;
+    context.translate(4, 4);
+    drawHostBars(context, layout, paints, mapColors());
+  }, [layout, isOfHosts, paints, theme, width, height]);
 
   const cellAt = (event: React.MouseEvent<HTMLElement>) => {
     const box = event.currentTarget.getBoundingClientRect();
@@ -104,7 +114,7 @@ export function DeviceMap(props: DeviceMapProps) {
           {/* biome-ignore lint/a11y/noAriaHiddenOnFocusable: a canvas takes no focus; the buttons over it do */}
           <canvas aria-hidden="true" className="absolute inset-0" ref={canvas} style={{ width, height }} />
           {/* biome-ignore lint/a11y/noAriaHiddenOnFocusable: as above */}
-          <canvas aria-hidden="true" className="absolute inset-0" ref={marks} style={{ width, height }} />
+          <canvas aria-hidden="true" className="absolute inset-0" ref={over} style={{ width, height }} />
           <DeviceElements
             layout={layout}
             move={(from, key) => moveTo(layout, from, key)}

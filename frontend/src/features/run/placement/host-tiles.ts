@@ -1,25 +1,37 @@
 import { token } from "@/lib/theme";
 import { type MapColors, roundRect } from "./draw";
 import type { HostGroup } from "./groups";
-import type { Cell, Layout } from "./layout";
+import type { Layout } from "./layout";
 import type { Paint } from "./paint";
 
-/** Above 10,000 devices: a tile per host with a bar of what its devices do. */
-export function drawHostTiles(
+/** Above 10,000 devices: a tile per host, and in it a bar of what its devices do (`drawHostBars`). */
+export function drawHostTiles(context: CanvasRenderingContext2D, layout: Layout, colors: MapColors): void {
+  context.strokeStyle = colors.strong;
+  context.lineWidth = 1;
+  context.fillStyle = colors.text;
+  context.font = `450 10px ${colors.mono}`;
+  context.textAlign = "left";
+  context.textBaseline = "alphabetic";
+  layout.cells.forEach(({ x, y, width, height }, i) => {
+    const host = layout.hosts[i];
+    if (!host) return;
+    roundRect(context, { x: x + 0.5, y: y + 0.5, width: width - 1, height: height - 1 }, 3);
+    context.stroke();
+    context.fillText(shortName(context, host, width - 8), x + 4, y + 14);
+  });
+}
+
+/** Over the tiles, which are not drawn again for other colours. */
+export function drawHostBars(
   context: CanvasRenderingContext2D,
   layout: Layout,
   paints: readonly Paint[],
   colors: MapColors,
 ): void {
-  context.strokeStyle = colors.strong;
-  context.lineWidth = 1;
-  context.font = `450 10px ${colors.mono}`;
-  context.textAlign = "left";
-  context.textBaseline = "alphabetic";
   const bars = barsOf(paints, colors);
-  layout.cells.forEach((cell, i) => {
-    const host = layout.hosts[i];
-    if (host) drawTile(context, cell, host, bars, colors);
+  layout.cells.forEach(({ x, y, width, height }, i) => {
+    const members = layout.hosts[i]?.members ?? [];
+    drawBar(context, members, bars, { x: x + 4, y: y + height - 14, width: width - 8 });
   });
 }
 
@@ -35,23 +47,33 @@ function barsOf(paints: readonly Paint[], colors: MapColors): string[] {
   });
 }
 
-function drawTile(
+/** Below so many pixels a device has no gap beside it: neighbours that do the same are one rectangle. */
+const LEAST_FOR_GAP = 3;
+
+function drawBar(
   context: CanvasRenderingContext2D,
-  cell: Cell,
-  host: HostGroup,
+  members: readonly number[],
   bars: readonly string[],
-  colors: MapColors,
+  { x, y, width }: { x: number; y: number; width: number },
 ): void {
-  const { x, y, width, height } = cell;
-  roundRect(context, { x: x + 0.5, y: y + 0.5, width: width - 1, height: height - 1 }, 3);
-  context.stroke();
-  context.fillStyle = colors.text;
-  context.fillText(shortName(context, host, width - 8), x + 4, y + 14);
-  const share = (width - 8) / host.members.length;
-  host.members.forEach((member, at) => {
-    context.fillStyle = bars[member] ?? colors.line;
-    context.fillRect(x + 4 + at * share, y + height - 14, Math.max(1, share - 0.5), 10);
-  });
+  const share = width / members.length;
+  const gap = share < LEAST_FOR_GAP ? 0 : 0.5;
+  const bad = token("--bad");
+  const late: [number, number, string][] = [];
+  for (let from = 0, to = 1; from < members.length; from = to++) {
+    const color = bars[members[from] ?? -1] ?? "";
+    while (!gap && to < members.length && bars[members[to] ?? -1] === color) to++;
+    const [left, right] = [Math.round(x + from * share), Math.round(x + to * share)];
+    context.fillStyle = color;
+    if (right > left && color !== bad) context.fillRect(left, y, right - left - gap, 10);
+    else late.push([Math.min(left, Math.floor(x + width) - 1), Math.max(1, right - left - gap), color]);
+  }
+  // Over their neighbours, the lost ones last: one among many is less than a pixel, and has one all the same.
+  late.sort(([, , one], [, , other]) => Number(one === bad) - Number(other === bad));
+  for (const [left, wide, color] of late) {
+    context.fillStyle = color;
+    context.fillRect(left, y, wide, 10);
+  }
 }
 
 /** Tiles are equally wide in all layouts. */

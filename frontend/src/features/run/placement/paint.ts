@@ -30,25 +30,40 @@ export interface Scene {
 }
 
 export function paintsFor(scene: Scene, colorBy: ColorBy): Paint[] {
+  const { devices } = scene.placement;
+  const named = colorBy === "host" ? [...new Set(devices.map((device) => device.host))].sort() : [];
+  const hosts = new Map(named.map((host, nth) => [host, nth]));
+  return factsOf(scene).map(({ title, name, glyph, overlay, state }, at) => {
+    const device = devices[at];
+    const { fill, hatch } = device ? colorOf(device, colorBy, hosts, state) : NO_COLOR;
+    return { fill, hatch, title, name, glyph, overlay, state };
+  });
+}
+
+const NO_COLOR = { fill: null, hatch: 0 } as const;
+type Facts = Omit<Paint, "fill" | "hatch">;
+/** What is drawn of each device whatever the colours say: another colour makes no text of ten thousand devices again. */
+const known = new WeakMap<Scene, readonly Facts[]>();
+
+function factsOf(scene: Scene): readonly Facts[] {
+  const facts = known.get(scene) ?? readFacts(scene);
+  known.set(scene, facts);
+  return facts;
+}
+
+function readFacts(scene: Scene): Facts[] {
   const { placement } = scene;
-  const hosts = new Map(
-    [...new Set(placement.devices.map((device) => device.host))].sort().map((host, nth) => [host, nth]),
-  );
-  const known = knownOf(scene);
+  const ofHosts = knownOf(scene);
   const logical = logicalPerReplica(placement.devices);
   const holding = new Set(placement.variables.flatMap((variable) => variable.homes));
   return placement.devices.map((device) => {
-    const overlay = overlayOf(device, known);
-    const state = stateOf(device, known, overlay);
-    const color = colorOf(device, colorBy, hosts, state);
+    const overlay = overlayOf(device, ofHosts);
     return {
-      fill: color.fill,
-      hatch: color.hatch,
       title: titleOf(device, logical),
       name: deviceName(device),
       glyph: glyphOf(placement.strategy, holding.has(device.device)),
       overlay,
-      state,
+      state: stateOf(device, ofHosts, overlay),
     };
   });
 }
@@ -101,7 +116,7 @@ const STATE_FILL: Record<string, `--${string}`> = {
 };
 
 function colorOf(device: PlacedDevice, colorBy: ColorBy, hosts: ReadonlyMap<string, number>, state: string) {
-  if (device.replica === null) return { fill: null, hatch: 0 } as const;
+  if (device.replica === null) return NO_COLOR;
   if (colorBy === "state") return { fill: STATE_FILL[state] ?? "--idle", hatch: 0 } as const;
   const index = colorBy === "host" ? (hosts.get(device.host) ?? 0) : device.replica;
   return { fill: REPLICA_COLORS[index % REPLICA_COLORS.length] ?? null, hatch: hatchOf(index) };
