@@ -130,7 +130,7 @@ class Sought:
     def conditions(self) -> Iterator[ColumnElement[bool]]:
         """What is true of the names. SQLite knows the case of ASCII letters only."""
         if self.search:
-            yield func.lower(Metric.name).contains(self.search.lower(), autoescape=True)
+            yield Metric.name.icontains(self.search, autoescape=True)  # of both sides by the same rule
         if self.group:
             # LIKE would ignore case on SQLite, where `Train` and `train` are two groups.
             yield func.substr(Metric.name, 1, len(self.group) + 1) == f"{self.group}/"

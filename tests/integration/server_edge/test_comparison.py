@@ -157,7 +157,7 @@ def test_a_comparison_that_makes_no_sense_is_422(server: EdgeServer, query: dict
 def test_names_are_listed_page_by_page_with_how_much_there_is(
     any_server: EdgeServer, two: tuple[Member, Member]
 ) -> None:
-    for name in ("val/loss", "train/loss", "train/%"):
+    for name in ("val/loss", "train/loss", "train/%", "Überlauf"):
         log(two[0], name, range(2, 5), 1.0)
 
     def names(**query: Any) -> Any:
@@ -166,8 +166,9 @@ def test_names_are_listed_page_by_page_with_how_much_there_is(
     page = names(limit=2)
     assert [item["name"] for item in page["items"]] == ["train/%", "train/loss"]
     assert page["items"][0] == {"name": "train/%", "unit": "", "n": 3, "first_step": 2, "last_step": 4}
-    assert [item["name"] for item in names(limit=2, cursor=page["next"])["items"]] == ["val/loss"]
+    assert [item["name"] for item in names(limit=2, cursor=page["next"])["items"]] == ["val/loss", "Überlauf"]
     assert [item["name"] for item in names(search="TRAIN/%")["items"]] == ["train/%"]
+    assert [item["name"] for item in names(search="Über")["items"]] == ["Überlauf"]
 
 
 def test_names_are_searched_and_grouped_by_what_stands_before_the_slash(
