@@ -16,7 +16,8 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline_server.base.callers import decode_cursor, encode_cursor, page_of
 from drumline_server.base.errors import InvalidRequestError, NotFoundError
-from drumline_server.storage.models import Batch, Run, principal_in
+from drumline_server.storage.fields import with_defaults
+from drumline_server.storage.models import Batch, JobVersion, Run, principal_in
 from drumline_server.storage.runs import is_uncancelled
 from drumline_server.telemetry.export import inert_cell
 
@@ -33,6 +34,7 @@ class OutcomeRow(NamedTuple):
     not_finite: dict[str, Any] | None
     started_at: int | None
     ended_at: int | None
+    defaults: dict[str, Any] | None
 
 
 def find_batch(session: Session, project_id: str, batch_id: str) -> Batch | None:
@@ -96,8 +98,9 @@ def runs_of(session: Session, batch_id: str) -> Sequence[str]:
 
 def outcome_rows(session: Session, batch_id: str) -> list[OutcomeRow]:
     """Every run of the batch, in its order."""
-    columns = (getattr(Run, name) for name in OutcomeRow._fields)
-    query = select(*columns).where(Run.batch_id == batch_id, Run.deleted_at.is_(None)).order_by(Run.batch_index)
+    columns = (getattr(JobVersion if name == "defaults" else Run, name) for name in OutcomeRow._fields)
+    query = select(*columns).join(JobVersion, JobVersion.id == Run.version_id)
+    query = query.where(Run.batch_id == batch_id, Run.deleted_at.is_(None)).order_by(Run.batch_index)
     return [OutcomeRow(*row) for row in session.execute(query)]
 
 
@@ -283,7 +286,7 @@ def _outcome(row: OutcomeRow) -> api.Outcome:
             "index": row.batch_index,
             "state": row.state,
             "reason": row.reason_code,
-            "parameters": row.parameters,
+            "parameters": with_defaults(row.parameters, row.defaults or {}),
             "metrics": row.outcomes or {},
             "not_finite": row.not_finite or {},
             "duration_s": ((row.ended_at or 0) - (row.started_at or 0)) / 1e6 if ended else None,

@@ -167,6 +167,7 @@ def ensure_version(
         strategy=spec.strategy.model_dump(mode="json"),
         record=spec.record.model_dump(mode="json"),
         checkpoint=spec.checkpoint.model_dump(mode="json"),
+        defaults=_defaults_of(session, project_id, spec.program),
         created_at=now,
         **principal_columns("created_by", by),
     )
@@ -174,6 +175,13 @@ def ensure_version(
     _make_current(session, job, version.number, by=by, cause="submit", now=now)
     session.flush()
     return version, True
+
+
+def _defaults_of(session: Session, project_id: str, called: ProgramRef) -> dict[str, JsonValue]:
+    """What the program takes for parameters that are left out, where that is no None and its source tells it."""
+    offered = bundles.get_bundle(session, project_id, called.bundle).entrypoints
+    parameters = next((each.parameters for each in offered if each.entrypoint == called.entrypoint), ())
+    return {one.name: one.default for one in parameters if one.default is not None}
 
 
 def roll_back(session: Session, project_id: str, name: str, number: int, *, by: api.PrincipalRef, now: int) -> api.Job:
@@ -260,6 +268,7 @@ def view_version(version: JobVersion, job_name: str, runs: int | None = None) ->
             "strategy": version.strategy,
             "record": version.record,
             "checkpoint": version.checkpoint,
+            "defaults": version.defaults or {},
             "created_at": version.created_at,
             "created_by": principal_in(version, "created_by"),
             "runs": runs,

@@ -1,10 +1,10 @@
 """Takes submissions: all is checked, then jobs, versions, runs, events and keys are stored in one transaction."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 from sqlalchemy import func, insert, select
 from sqlalchemy.orm import Session
 
@@ -63,7 +63,7 @@ def queue_rows(session: Session, orders: Sequence[CheckedRun], *, now: int) -> l
     for row, number in zip(rows, fields.take_numbers(session, len(rows)), strict=True):
         row["number"] = number
     session.execute(_INSERT, rows)
-    _add_fields(session, rows)
+    _add_fields(session, rows, {order.version.id: order.version.defaults or {} for order in orders})
     labels = [
         {"run_id": row["id"], "key": key, "value": value, "project_id": row["project_id"]}
         for row in rows
@@ -77,10 +77,12 @@ def queue_rows(session: Session, orders: Sequence[CheckedRun], *, now: int) -> l
     return rows
 
 
-def _add_fields(session: Session, rows: Sequence[Row]) -> None:
+def _add_fields(session: Session, rows: Sequence[Row], defaults: Mapping[str, Mapping[str, JsonValue]]) -> None:
+    """`defaults`: of parameters, by version."""
     by_project: dict[str, dict[int, fields.Fields]] = {}
     for row in rows:
-        found = fields.parameter_fields(row["parameters"]) | fields.label_fields(row["labels"])
+        used = fields.parameter_fields(fields.with_defaults(row["parameters"], defaults[row["version_id"]]))
+        found = used | fields.label_fields(row["labels"])
         by_project.setdefault(row["project_id"], {})[row["number"]] = found
     for project_id, runs in sorted(by_project.items()):
         fields.add_fields(session, project_id, runs)

@@ -93,6 +93,11 @@ def parameter_fields(parameters: Mapping[str, JsonValue]) -> dict[str, FieldValu
     return dict(islice(_flatten(parameters, "params"), MOST_PARAMETERS))
 
 
+def with_defaults(given: Mapping[str, JsonValue], defaults: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The parameters that a run has: those that were given first, so that bounds leave out the others."""
+    return {**given, **{name: value for name, value in defaults.items() if name not in given}}
+
+
 def label_fields(labels: Mapping[str, str]) -> dict[str, FieldValue]:
     """Of a run's labels."""
     return {f"labels.{key}": text_value(value) for key, value in labels.items()}

@@ -4135,6 +4135,10 @@ export interface components {
             created_at: string;
             /** @default {} */
             created_by: components["schemas"]["PrincipalRef"];
+            /** Defaults */
+            defaults?: {
+                [key: string]: components["schemas"]["JsonValue"];
+            };
             /** Id */
             id: string;
             /** Job */

@@ -13,8 +13,10 @@ from sqlalchemy import Column, Connection, MetaData, create_engine, inspect, tex
 from sqlalchemy.exc import IntegrityError
 
 from drumline_server.base.errors import SchemaError
+from drumline_server.services.run_lists import ListQuery, RunList, field_values
 from drumline_server.storage import database
 from drumline_server.storage.models import Base
+from support.core import Core
 
 pytestmark = pytest.mark.both_databases
 
@@ -104,6 +106,28 @@ def test_a_renamed_column_keeps_what_it_holds_up_and_down(database_url: str) -> 
     engine.dispose()
     assert [bytes(each) if isinstance(each, memoryview) else each for each in found] == ["[7]", "{}", 1, b"\0" * 8]
     assert notices == "[7]"
+
+
+def test_runs_that_there_are_get_their_programs_defaults_as_fields(database_url: str, core: Core) -> None:
+    left_out = core.queue(parameters={"epochs": 3}).id
+    given = core.queue(parameters={"learning_rate": 0.5, "epochs": 4}).id
+    command.downgrade(_config(database_url), "0044")
+    engine = create_engine(database_url)
+    with engine.begin() as connection:
+        connection.execute(text("DELETE FROM run_field WHERE number = 0.1"))
+    engine.dispose()
+    database.migrate(database_url)
+
+    spec = core.run(left_out).spec
+    assert spec.defaults == {"learning_rate": 0.1, "epochs": 20}
+    query = ListQuery(core.project_id, sort="params.learning_rate", now=core.clock.now())
+    page = core.read(lambda session: RunList(session, query).page(None, 0, 10))
+    columns = ("params.learning_rate", "params.epochs")
+    found = core.read(lambda session: field_values(session, core.project_id, page.runs, columns, now=0))
+    assert [(run.id, found[run.id]) for run in page.runs] == [
+        (left_out, {"params.learning_rate": 0.1, "params.epochs": 3}),
+        (given, {"params.learning_rate": 0.5, "params.epochs": 4}),
+    ]
 
 
 _ALTERED = ("project", "host", "job", "job_version", "run", "attempt", "member", "device", "hold", "checkpoint")

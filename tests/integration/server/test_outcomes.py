@@ -10,7 +10,7 @@ import pytest
 from drumline.contracts import api
 from drumline.contracts.base import new_id
 from drumline_server.services import batches
-from support.batches import V1, finish, get, post_batch, swept
+from support.batches import V1, finish, get, post_batch, run_body, swept
 from support.core import Worker
 from support.edge import EdgeServer
 
@@ -76,6 +76,21 @@ def test_whole_numbers_of_results_are_told_to_the_last_digit(server: EdgeServer,
     assert {row["run"] for row in table["items"][:3]} == {
         run["id"] for run in get(server, "/runs", where=f"result.seed >= {2**60}")["items"]
     }
+
+
+def test_what_a_run_left_out_stands_in_the_table_as_its_programs_default(server: EdgeServer) -> None:
+    server.core.add_worker()
+    runs = [run_body(parameters=parameters) for parameters in ({"epochs": 5}, {"learning_rate": 0.5}, {})]
+    batch = post_batch(server, runs).json()["batch"]["id"]
+
+    table = get(server, f"/batches/{batch}/outcomes", sort="parameters.epochs")
+
+    assert table["parameters"] == ["epochs", "learning_rate"]
+    assert [row["parameters"] for row in table["items"]] == [
+        {"epochs": 5, "learning_rate": 0.1},
+        {"learning_rate": 0.5, "epochs": 20},
+        {"learning_rate": 0.1, "epochs": 20},
+    ]
 
 
 @pytest.mark.usefixtures("worker")

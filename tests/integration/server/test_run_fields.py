@@ -298,6 +298,32 @@ def test_what_no_run_has_is_named_with_the_nearest_that_one_has(
     assert refused.value.context["nearest"][:1] == nearest
 
 
+def test_parameters_that_were_left_out_are_what_the_program_takes_for_them(core: Core) -> None:
+    """`digits` takes a learning rate of 0.1 and 20 epochs."""
+    left_out, given, whole = with_parameters(core, {}, {"learning_rate": 0.5}, {"learning_rate": 0.1, "epochs": 20})
+
+    assert found(core, "params.learning_rate < 0.2") == [left_out, whole]
+    assert found(core, "params.epochs = 20 and params.learning_rate = 0.5") == [given]
+    assert values(core, left_out, "params.learning_rate", "params.epochs") == {
+        "params.learning_rate": 0.1,
+        "params.epochs": 20,
+    }
+    run = core.run(given)
+    assert (run.parameters, run.spec.defaults) == ({"learning_rate": 0.5}, {"learning_rate": 0.1, "epochs": 20})
+
+
+def test_defaults_give_way_to_given_parameters_where_a_run_has_too_many(core: Core) -> None:
+    run = core.queue(parameters={f"p{number:03d}": number for number in range(MOST_PARAMETERS)}).id
+
+    assert values(core, run, "params.p000", f"params.p{MOST_PARAMETERS - 1}").keys() == {
+        "params.p000",
+        f"params.p{MOST_PARAMETERS - 1}",
+    }
+    core.queue(parameters={})
+    assert found(core, "params.epochs") != []
+    assert run not in found(core, "params.epochs")
+
+
 def test_words_that_a_column_holds_are_found_in_any_case(core: Core) -> None:
     run = core.queue(parameters={}).id
     core.cancel(run)

@@ -46,6 +46,8 @@ class JobVersion(Base):
     strategy: Mapped[dict[str, Any]]
     record: Mapped[dict[str, Any]]
     checkpoint: Mapped[dict[str, Any]]
+    defaults: Mapped[dict[str, Any] | None]
+    """What its program takes for parameters that are left out; None where its bundle was gone before that was kept."""
     created_at: Mapped[int]
     created_by: Mapped[str | None]
     created_by_id: Mapped[str | None]

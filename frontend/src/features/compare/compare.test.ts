@@ -1,10 +1,10 @@
 import { describe, expect, it } from "vitest";
 import type { ComparedCurve, Run } from "@/api/schema";
-import { comparedOf, linesOf } from "./model";
+import { comparedOf, linesOf, outcomesOf } from "./model";
 import { devicesByReplica } from "./placements";
 import { bandOf } from "./quantiles";
 import { compareSearch, parseRuns } from "./search";
-import { labelOf, numbersOf, rowsOf } from "./table";
+import { differing, labelOf, numbersOf, rowsOf } from "./table";
 
 const id = (nth: number) => `run_${String(nth).padStart(26, "0")}`;
 
@@ -75,6 +75,28 @@ describe("rowsOf", () => {
   it("calls a run by what tells it apart", () => {
     expect(labelOf(runs[0] as Run, ["rate"], "r-1")).toBe("rate=0.1 r-1");
     expect(labelOf(runs[0] as Run, [], "r-1")).toBe("digits v1 r-1");
+  });
+
+  it("shows what a run left out as its program's default", () => {
+    const spec = { program: { entrypoint: "digits:main" }, defaults: { rate: 0.1, width: 8 } };
+    const [left, given, same] = [run(1, {}), run(2, { rate: 1 }), run(3, { rate: 0.1, width: 8 })].map(
+      (each) => ({ ...each, spec }) as unknown as Run,
+    ) as [Run, Run, Run];
+
+    const rows = rowsOf([left, given], 0).filter(({ section }) => section === "Parameters");
+    expect(rows.map(({ name, values, differs }) => [name, values, differs])).toEqual([
+      ["rate", ["0.1", "1"], true],
+      ["width", ["8", "8"], false],
+    ]);
+    expect(differing([left, given])).toEqual(["rate"]);
+    expect(differing([left, same])).toEqual([]);
+    expect(labelOf(left, ["rate"], "r-1")).toBe("rate=0.1 r-1");
+    expect(
+      outcomesOf([{ run: left }, { run: given }] as never).items.map(({ parameters }) => parameters),
+    ).toEqual([
+      { rate: 0.1, width: 8 },
+      { rate: 1, width: 8 },
+    ]);
   });
 
   it("takes the numbers of a result, however deep", () => {

@@ -7,7 +7,7 @@ import { baseOf, drawnOf, MOST_LINES } from "./drawn";
 import { bandOf } from "./quantiles";
 import type { Curves } from "./queries";
 import type { CompareSearch } from "./search";
-import { differing, labelOf, numbersOf } from "./table";
+import { differing, labelOf, numbersOf, usedParameters } from "./table";
 
 /** A run of the comparison, with how it is drawn and called everywhere on the page. */
 export interface Compared {
@@ -65,7 +65,7 @@ export function outcomesOf(compared: readonly Compared[]): Outcomes {
       run: run.id,
       state: run.state,
       reason: isTerminal(run.state) ? (run.reason?.code ?? null) : null,
-      parameters: run.parameters,
+      parameters: usedParameters(run),
       metrics: results[index] ?? {},
       duration_s: null,
     })),

@@ -14,7 +14,7 @@ export interface Row {
 /** All rows, in each section those that differ first. */
 export function rowsOf(runs: readonly Run[], now: number): Row[] {
   const sections: [Row["section"], Record<string, JsonValue | undefined>[]][] = [
-    ["Parameters", runs.map(({ parameters }) => parameters)],
+    ["Parameters", runs.map(usedParameters)],
     ["Results", runs.map((run) => resultsOf(run, now))],
     ["Configuration", runs.map(configurationOf)],
   ];
@@ -56,7 +56,16 @@ function configurationOf(run: Run): Record<string, JsonValue | undefined> {
 
 /** What the version says, but for what names and dates it. */
 function programOf({ spec }: Run): JsonValue {
-  const { id: _, created_at: __, job: ___, number: ____, runs: _____, strategy: ______, ...rest } = spec;
+  const {
+    id: _,
+    created_at: __,
+    job: ___,
+    number: ____,
+    runs: _____,
+    strategy: ______,
+    defaults: _______,
+    ...rest
+  } = spec;
   return rest as unknown as JsonValue;
 }
 
@@ -78,20 +87,25 @@ function textOf(value: JsonValue | undefined): string | undefined {
 
 /** Parameters by which the runs differ. */
 export function differing(runs: readonly Run[]): string[] {
-  const names = [...new Set(runs.flatMap(({ parameters }) => Object.keys(parameters)))];
-  return names.filter(
-    (name) => new Set(runs.map(({ parameters }) => JSON.stringify(parameters[name]))).size > 1,
-  );
+  const used = runs.map(usedParameters);
+  const names = [...new Set(used.flatMap((parameters) => Object.keys(parameters)))];
+  return names.filter((name) => new Set(used.map((parameters) => JSON.stringify(parameters[name]))).size > 1);
+}
+
+/** Those that were given, and the program's defaults for the others. */
+export function usedParameters({ parameters, spec }: Run): Run["parameters"] {
+  return { ...parameters, ...spec.defaults, ...parameters };
 }
 
 const MOST_NAMED = 3;
 
 /** What tells a run apart: its differing parameters, else its job and version; always with the end of its id. */
 export function labelOf(run: Run, names: readonly string[], short: string): string {
+  const used = usedParameters(run);
   const told = names
     .slice(0, MOST_NAMED)
-    .filter((name) => run.parameters[name] !== undefined)
-    .map((name) => `${name}=${textOf(run.parameters[name])}`);
+    .filter((name) => used[name] !== undefined)
+    .map((name) => `${name}=${textOf(used[name])}`);
   return `${told.length > 0 ? told.join(" ") : `${run.job} v${run.version}`} ${short}`;
 }
 

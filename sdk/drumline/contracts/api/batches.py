@@ -76,6 +76,7 @@ class Outcome(Reply):
     state: RunState
     reason: EndReason | None
     parameters: dict[str, JsonValue]
+    """Those that were given, and defaults of the program for the others."""
     metrics: dict[str, int | float]
     not_finite: dict[str, NotFinite] = Field(default_factory=dict)
     """Values of its result that are NaN or infinite: none of them is best."""

@@ -79,6 +79,8 @@ class JobVersion(Reply):
     strategy: StrategySpec
     record: RecordSpec
     checkpoint: CheckpointSpec
+    defaults: dict[str, JsonValue] = Field(default_factory=dict)
+    """What the program takes for parameters that are left out, where that is no None and its source tells it."""
     created_at: Timestamp
     created_by: PrincipalRef = PrincipalRef()
     runs: int | None

@@ -14,7 +14,8 @@ import type { SteadyRun } from "../queries";
 /** What was asked for and what came out, in small type. */
 export function Particulars({ run }: { run: SteadyRun }) {
   const now = useNow();
-  const parameters = Object.entries(run.parameters);
+  const given = Object.entries(run.parameters);
+  const leftOut = Object.entries(run.spec.defaults ?? {}).filter(([name]) => !(name in run.parameters));
   const labels = Object.entries(run.labels);
   const summary = Object.entries(run.summary ?? {});
   return (
@@ -64,13 +65,18 @@ export function Particulars({ run }: { run: SteadyRun }) {
         <Line name="Kept">until {formatUtc(run.deleted_from)}, then deleted unless it is starred</Line>
       )}
       <Origin run={run} />
-      {parameters.length > 0 && (
+      {given.length + leftOut.length > 0 && (
         <Line name="Parameters">
-          <span className="flex min-h-5 flex-wrap items-center gap-x-4">
-            {parameters.map(([name, value]) => (
+          <span className="flex min-h-5 flex-wrap items-center gap-x-4" data-testid="run-parameters">
+            {given.map(([name, value]) => (
               <code key={name}>
                 <span className="text-muted">{name}=</span>
                 <LineText text={valueText(value)} />
+              </code>
+            ))}
+            {leftOut.map(([name, value]) => (
+              <code className="text-muted" key={name} title="The program's default: it was not given">
+                {name}=<LineText text={valueText(value)} />
               </code>
             ))}
           </span>
