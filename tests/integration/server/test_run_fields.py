@@ -9,57 +9,20 @@ from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.reasons import EndReason
 from drumline_server.base.callers import encode_cursor
 from drumline_server.base.errors import FilterError, InvalidRequestError
-from drumline_server.services.run_lists import FoundPage, ListQuery, RunList, field_values
+from drumline_server.services.run_lists import RunList
 from drumline_server.services.run_matching import find_names
 from drumline_server.storage.fields import MOST_METRICS, MOST_PARAMETERS
 from drumline_server.storage.notifications import run_list
-from drumline_server.storage.run_sets import RUN_COLUMNS
-from drumline_server.storage.runs import RunFilters, runs_page
 from support.attempts import again
 from support.core import Core
-from support.run_lists import mark, spread_fields
+from support.run_lists import count, found, mark, page_of, query, spread_fields, values, with_parameters
 
 pytestmark = pytest.mark.both_databases
-
-
-def query(core: Core, where: str = "", sort: str = "", **more: Any) -> ListQuery:
-    return ListQuery(core.project_id, where, sort, now=core.clock.now(), **more)
-
-
-def found(core: Core, where: str = "", sort: str = "created", *, limit: int = 200, offset: int = 0) -> list[str]:
-    """Ids of a page, which is read page by page where it has few rows."""
-    ids: list[str] = []
-    cursor = None
-    while True:
-        page = core.read(partial(_page, query(core, where, sort), cursor, offset, limit))
-        ids += [run.id for run in page.runs]
-        cursor = page.next
-        if cursor is None:
-            return ids
-
-
-def _page(asked: ListQuery, cursor: str | None, offset: int, limit: int, session: Session) -> FoundPage:
-    return RunList(session, asked).page(cursor, 0 if cursor else offset, limit)
-
-
-def count(core: Core, where: str) -> int:
-    return core.read(lambda session: RunList(session, query(core, where)).count())
-
-
-def values(core: Core, run: str, *columns: str) -> dict[str, int | float | str]:
-    page = core.read(lambda session: RunList(session, query(core, f"id = {run}")).page(None, 0, 1))
-    shown = core.read(lambda session: field_values(session, core.project_id, page.runs, columns, now=core.clock.now()))
-    return shown[run]
-
-
-def with_parameters(core: Core, *parameters: dict[str, Any], **more: Any) -> list[str]:
-    return [core.queue(parameters=each, **more).id for each in parameters]
 
 
 ODD: tuple[Any, ...] = (
@@ -163,7 +126,7 @@ def test_a_cursor_that_no_page_ended_with_is_refused(core: Core, sort: str) -> N
                 for now in (0, core.clock.now(), -(2**63), 2**80):
                     cursor = encode_cursor(zlib.crc32(sort.encode()), now, phase, number, text, run)
                     with suppress(InvalidRequestError):
-                        core.read(partial(_page, query(core, sort=sort), cursor, 0, 5))
+                        core.read(partial(page_of, query(core, sort=sort), cursor, 0, 5))
                         taken += 1
     assert 0 < taken < 6 * 6 * 5 * 4
 
@@ -298,75 +261,6 @@ def test_what_no_run_has_is_named_with_the_nearest_that_one_has(
     assert refused.value.context["nearest"][:1] == nearest
 
 
-def test_parameters_that_were_left_out_are_what_the_program_takes_for_them(core: Core) -> None:
-    """`digits` takes a learning rate of 0.1 and 20 epochs."""
-    left_out, given, whole = with_parameters(core, {}, {"learning_rate": 0.5}, {"learning_rate": 0.1, "epochs": 20})
-
-    assert found(core, "params.learning_rate < 0.2") == [left_out, whole]
-    assert found(core, "params.epochs = 20 and params.learning_rate = 0.5") == [given]
-    assert values(core, left_out, "params.learning_rate", "params.epochs") == {
-        "params.learning_rate": 0.1,
-        "params.epochs": 20,
-    }
-    run = core.run(given)
-    assert (run.parameters, run.spec.defaults) == ({"learning_rate": 0.5}, {"learning_rate": 0.1, "epochs": 20})
-
-
-def test_defaults_give_way_to_given_parameters_where_a_run_has_too_many(core: Core) -> None:
-    run = core.queue(parameters={f"p{number:03d}": number for number in range(MOST_PARAMETERS)}).id
-
-    assert values(core, run, "params.p000", f"params.p{MOST_PARAMETERS - 1}").keys() == {
-        "params.p000",
-        f"params.p{MOST_PARAMETERS - 1}",
-    }
-    core.queue(parameters={})
-    assert found(core, "params.epochs") != []
-    assert run not in found(core, "params.epochs")
-
-
-def test_words_that_a_column_holds_are_found_in_any_case(core: Core) -> None:
-    run = core.queue(parameters={}).id
-    core.cancel(run)
-    waiting = core.queue(parameters={}).id
-
-    for where in ("state = cancelled", "reason = cancelled", 'reason in ("CANCELLED", hang)', "reason ~ cancel"):
-        assert found(core, where) == [run], where
-    for where in ("not reason", "state = Queued and strategy = Mirrored", "state > CANCELLED"):
-        assert found(core, where) == [waiting], where
-    groups = core.read(lambda session: RunList(session, query(core)).groups("reason", 10))
-    assert [(group.value, group.runs, found(core, group.where)) for group in groups.items if group.value] == [
-        ("CANCELLED", 1, [run])
-    ]
-
-
-def test_a_run_is_found_by_the_short_id_that_lists_show(core: Core) -> None:
-    run, other = (core.queue(parameters={}).id for _ in range(2))
-    short = f"r-{run[-5:].lower()}"
-
-    for where in (f"id = {short}", f"id in ({short}, r-00000)", f"id ~ {short}", f"id = {run[-8:]}", f"id = {run}"):
-        assert found(core, where) == [run], where
-    assert found(core, f"id != {short}") == [other]
-    for where in ("id = ''", "id = r-", "id = %", "id = r-____", "id = 0"):
-        assert found(core, where) == [], where
-    for search in (short, short.upper(), run[-5:], run[:20] + run[20:].lower()):
-        filters = RunFilters(search=search)
-        page = core.read(lambda session: runs_page(session, core.project_id, filters, None, 10))  # noqa: B023
-        assert [each.id for each in page] == [run], search
-
-
-def test_total_duration_is_the_time_of_a_run_from_its_submission_on(core: Core) -> None:
-    waited = core.queue(parameters={}).id
-    core.clock.advance(90)
-    fresh = core.queue(parameters={}).id
-
-    assert found(core, "total_duration >= 90s") == [waited]
-    assert found(core, "", "-total_duration") == [waited, fresh]
-    assert (values(core, waited, "total_duration", "duration"), values(core, fresh, "total_duration")) == (
-        {"total_duration": 90.0},
-        {"total_duration": 0.0},
-    )
-
-
 def test_groups_count_the_runs_that_match(core: Core) -> None:
     with_parameters(core, {"opt": "adam"}, {"opt": "adam"}, {"opt": "sgd"}, {"opt": 3}, {}, {"other": 1})
 
@@ -379,32 +273,6 @@ def test_groups_count_the_runs_that_match(core: Core) -> None:
     assert {value: runs for value, (runs, _) in groups("params.opt").items()} == {"adam": 2, None: 2, "sgd": 1, 3: 1}
     assert groups("params.opt", "params.opt != sgd")["adam"] == (2, 'params.opt = "adam"')
     assert groups("job")["digits"][0] == 6
-
-
-@pytest.mark.parametrize("column", RUN_COLUMNS)
-def test_the_groups_of_each_column_of_a_run_lead_to_their_runs(core: Core, column: str) -> None:
-    dice = random.Random(11)
-    for place in range(12):
-        run = core.queue(parameters={}, priority=place % 3).id
-        core.clock.advance(dice.random() * 1e4)
-        if place % 3 == 0:
-            core.cancel(run)
-        if place % 4 == 0:
-            mark(core, run, starred=True)
-
-    answer = core.read(lambda session: RunList(session, query(core)).groups(column, 20))
-
-    assert sum(group.runs for group in answer.items) + answer.others == 12
-    for group in answer.items:
-        assert count(core, group.where) == group.runs, group.where
-
-
-def test_a_duration_that_is_shown_finds_its_run(core: Core) -> None:
-    """68560.899912 s times a million is not a whole number of microseconds in float64."""
-    run = core.queue(parameters={}).id
-    core.clock.micros += 68_560_899_912
-
-    assert found(core, f"total_duration = {values(core, run, 'total_duration')['total_duration']}") == [run]
 
 
 def test_archived_runs_are_out_of_sight_unless_asked(core: Core) -> None:
