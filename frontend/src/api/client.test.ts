@@ -2,8 +2,9 @@
 // Requests are relative to the address of the page.
 
 import { describe, expect, it, vi } from "vitest";
-import { api, body, idempotencyKey } from "./client";
+import { api, body, EXACT, idempotencyKey } from "./client";
 import { ApiError } from "./errors";
+import type { RunSubmit } from "./schema";
 
 function answer(status: number, content: unknown, headers: Record<string, string> = {}) {
   const fetch = vi.fn<(request: Request) => Promise<Response>>(async () => {
@@ -30,6 +31,17 @@ describe("the API client", () => {
     const fetch = answer(200, { version: "1" }, { "content-type": "application/json" });
     expect(await body(api.GET("/api/v1/version"))).toEqual({ version: "1" });
     expect(fetch.mock.calls[0]?.[0].headers.get("X-Drumline")).toBe("1");
+  });
+
+  it("sends and reads whole numbers beyond those of a float as they are", async () => {
+    const fetch = answer(200, '{"run":{"parameters":{"seed":1152921504606846977}}}');
+    const run = { parameters: { seed: 1152921504606846977n } } as unknown as RunSubmit;
+    const params = { header: { "Idempotency-Key": "k" } };
+
+    const made = await body(api.POST("/api/v1/runs", { params, body: run, ...EXACT }));
+
+    expect(await fetch.mock.calls[0]?.[0].text()).toBe('{"parameters":{"seed":1152921504606846977}}');
+    expect(made.run.parameters.seed).toBe(1152921504606846977n);
   });
 
   it("throws a problem with its code, hint, fields and request id", async () => {

@@ -1,4 +1,5 @@
 import createClient, { type Middleware } from "openapi-fetch";
+import { exactText, parseAnswer } from "@/lib/wire-numbers";
 import { takeAhead } from "./ahead";
 import { errorOf, isApiError, unreachable } from "./errors";
 import type { paths } from "./schema";
@@ -21,15 +22,22 @@ export const api = createClient<paths>({
   baseUrl: globalThis.location?.origin ?? "",
   headers: CLIENT_HEADER,
   querySerializer: { array: { style: "form", explode: true } },
+  bodySerializer: (sent) => exactText(sent),
   fetch: (request) => takeAhead(request) ?? globalThis.fetch(request),
 });
 api.use(throwProblems);
+
+/**
+ * Of every call whose answer has numbers of users (parameters, results, fields): `body` reads them exactly, also beyond 2^53,
+ * where they are `bigint`s. The type is that of the other answers: only how the text is read differs.
+ */
+export const EXACT = { parseAs: "text" } as unknown as { parseAs?: "json" };
 
 /** The body of a call that answers with one: `await body(api.GET("/api/v1/overview"))`. Throws ApiError otherwise. */
 export async function body<T>(call: Promise<{ data?: T; response: Response }>): Promise<T> {
   const { data, response } = await call;
   if (data === undefined) throw await errorOf(response);
-  return data;
+  return typeof data === "string" ? (parseAnswer(data) as T) : data;
 }
 
 /** A fresh Idempotency-Key. Not `crypto.randomUUID`, which plain http on another host does not have. */

@@ -1,9 +1,8 @@
 /** The queries that more than one feature asks; a feature's own stand in its folder. Keys begin with what they are about. */
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import { idle } from "@/lib/next-task";
-import { parseExactly } from "@/lib/wire-numbers";
-import { api, body } from "./client";
-import type { Device, Host, Run, RunState } from "./schema";
+import { api, body, EXACT } from "./client";
+import type { Device, Host, RunState } from "./schema";
 
 const PAGE_SIZE = 200;
 
@@ -63,6 +62,7 @@ export function runsQuery(filter: RunsFilter, limit = 50) {
         api.GET("/api/v1/runs", {
           params: { query: { ...mutable(filter), cursor: pageParam, limit } },
           signal,
+          ...EXACT,
         }),
       ),
     initialPageParam: undefined as string | undefined,
@@ -74,18 +74,10 @@ export function runQuery(id: string) {
   return queryOptions({
     queryKey: keys.run(id),
     queryFn: ({ signal }) =>
-      runOf(api.GET("/api/v1/runs/{run_id}", { params: { path: { run_id: id } }, signal, parseAs: "text" })),
+      body(api.GET("/api/v1/runs/{run_id}", { params: { path: { run_id: id } }, signal, ...EXACT })),
     // Why a run waits changes with other runs, of which its own events tell nothing.
     refetchInterval: (query) => (query.state.data?.why ? 5_000 : false),
   });
-}
-
-/** A run from the text of an answer: what its program returned and summed up is shown as it was, also beyond 2^53. */
-export async function runOf(call: Promise<{ data?: string; response: Response }>): Promise<Run> {
-  const text = await body(call);
-  const run = JSON.parse(text) as Run;
-  const exact = parseExactly(text) as Pick<Run, "result" | "summary"> | null;
-  return exact ? { ...run, result: exact.result, summary: exact.summary ?? {} } : run;
 }
 
 export const sessionQuery = queryOptions({

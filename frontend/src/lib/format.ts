@@ -1,5 +1,7 @@
 /** Numbers, sizes and times as text. A value that nobody reported is said to be so, never shown as 0. */
 
+import type { UserNumber } from "./wire-numbers";
+
 export const NOT_REPORTED = "not reported";
 
 type Maybe<T> = T | null | undefined;
@@ -33,6 +35,13 @@ export function formatNumber(value: Maybe<number | string>, digits = 4): string 
   if (size >= 1e9 || size < 1e-4) return value.toExponential(Math.max(digits - 1, 0)).replace(/\.?0+e/, "e");
   if (size >= 10 ** digits) return integers.format(value);
   return significantly(digits).format(value);
+}
+
+/** A number of a user's: a whole one with all its digits, as it may name something; of any other so many. */
+export function formatValue(value: UserNumber, digits = 6): string {
+  return typeof value === "bigint" || Number.isSafeInteger(value)
+    ? String(value)
+    : formatNumber(value, digits);
 }
 
 /** A rate per second with steady width: `0.0021`, `0.42`, `12.4`, `310`. */

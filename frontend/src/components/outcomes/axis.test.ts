@@ -1,5 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { axisOf, metricAxis } from "./axis";
+import { bestOf, type Outcome } from "./best";
+import { describeOutcome } from "./parallel-plot";
 
 describe("an axis of a sweep", () => {
   it("spreads numbers by size and those that span much by their logarithm", () => {
@@ -27,5 +29,27 @@ describe("an axis of a sweep", () => {
       "0.86",
       "0.88",
     ]);
+  });
+
+  it("gives whole numbers that a float mixes up places of their own, and shows where they differ", () => {
+    const seeds = [2n ** 60n, 2n ** 60n + 1n];
+    const axis = axisOf("seed", seeds);
+
+    expect(seeds.map(axis.at)).toEqual([0, 1]);
+    expect(axis.ticks.map(({ text }) => text)).toEqual(["…921504606846976", "…921504606846977"]);
+    expect(axisOf("seed", [1, 2n ** 60n]).at(2n ** 60n)).toBe(1);
+    expect(metricAxis("found", [seeds[0]]).at(seeds[0])).toBe(0.5);
+  });
+
+  it("names the best run by all digits of its numbers", () => {
+    const row = (index: number, found: bigint) =>
+      ({ index, run: `run_${index}`, parameters: { seed: found }, metrics: { found } }) as unknown as Outcome;
+    const rows = [row(0, 2n ** 60n), row(1, 2n ** 60n + 1n)];
+
+    const best = bestOf(rows, { name: "found", better: "higher" }) as Outcome;
+
+    expect(describeOutcome(best, ["seed"], "found")).toBe(
+      "found 1152921504606846977 with seed=1152921504606846977",
+    );
   });
 });

@@ -1,6 +1,7 @@
 import type { JsonValue } from "@/api/schema";
 import { extentOf, leastSpan, niceTicks, ROUNDING, shareOf, tickTexts } from "@/components/charts/scale";
-import { formatNumber } from "@/lib/format";
+import { formatValue } from "@/lib/format";
+import { exactText, isUserNumber, type UserNumber } from "@/lib/wire-numbers";
 
 /** Where the values of a parameter or metric stand along an axis, as a share of its length from the low end. */
 export interface Axis {
@@ -11,9 +12,10 @@ export interface Axis {
 
 const LOG_FROM = 50;
 const MAX_TEXTS = 12;
+const MAX_CHARACTERS = 16;
 
 /** The axis of an outcome: round numbers, as there is no value that was chosen; by its logarithm where it spans much. */
-export function metricAxis(name: string, values: readonly (number | undefined)[]): Axis {
+export function metricAxis(name: string, values: readonly (UserNumber | undefined)[]): Axis {
   return numeric(
     name,
     values.filter((value) => value !== undefined),
@@ -21,22 +23,24 @@ export function metricAxis(name: string, values: readonly (number | undefined)[]
   );
 }
 
-/** Numbers by size, on a log scale where they span much; anything else evenly, each value once. */
+/** Numbers by size, on a log scale where they span much; anything else evenly, each value once, as whole numbers that a float mixes up. */
 export function axisOf(name: string, values: readonly (JsonValue | undefined)[]): Axis {
   const given = values.filter((value): value is JsonValue => value !== undefined && value !== null);
-  const numbers = given.filter((value): value is number => typeof value === "number");
-  return numbers.length === given.length && numbers.length > 0
+  const numbers = given.filter(isUserNumber);
+  const told = new Set(numbers).size === new Set(numbers.map(Number)).size;
+  return told && numbers.length === given.length && numbers.length > 0
     ? numeric(name, numbers, true)
     : categories(name, given);
 }
 
-function numeric(name: string, numbers: readonly number[], chosen: boolean): Axis {
+function numeric(name: string, values: readonly UserNumber[], chosen: boolean): Axis {
+  const numbers = values.map(Number);
   const [low, high] = extentOf(numbers);
   if (high / 2 - low / 2 <= leastSpan(low, high, ROUNDING.float64))
     return {
       name,
-      at: (v) => (typeof v === "number" ? 0.5 : null),
-      ticks: [{ at: 0.5, text: formatNumber(low) }],
+      at: (v) => (isUserNumber(v) ? 0.5 : null),
+      ticks: [{ at: 0.5, text: formatValue(values[0] ?? low, 4) }],
     };
   const log = low > 0 && high / low >= LOG_FROM;
   const share = log
@@ -47,7 +51,7 @@ function numeric(name: string, numbers: readonly number[], chosen: boolean): Axi
     chosen && distinct.length <= 6 ? distinct : log ? decades(low, high) : niceTicks(low, high, 5);
   return {
     name,
-    at: (value) => (typeof value === "number" ? share(value) : null),
+    at: (value) => (isUserNumber(value) ? share(Number(value)) : null),
     ticks: tickTexts(marks).map((text, i) => ({ at: share(marks[i] ?? low), text })),
   };
 }
@@ -59,10 +63,15 @@ function categories(name: string, values: readonly JsonValue[]): Axis {
     name,
     at: (value) =>
       value === undefined || value === null || !texts.includes(textOf(value)) ? null : share(textOf(value)),
-    ticks: texts
-      .slice(0, MAX_TEXTS)
-      .map((text) => ({ at: share(text), text: text.length > 16 ? `${text.slice(0, 15)}…` : text })),
+    ticks: texts.slice(0, MAX_TEXTS).map((text) => ({ at: share(text), text: shortened(text) })),
   };
+}
+
+/** Of a long whole number its end, which tells it from others; of anything else its beginning. */
+function shortened(text: string): string {
+  if (text.length <= MAX_CHARACTERS) return text;
+  const kept = MAX_CHARACTERS - 1;
+  return /^-?\d+$/.test(text) ? `…${text.slice(-kept)}` : `${text.slice(0, kept)}…`;
 }
 
 function decades(low: number, high: number): number[] {
@@ -72,5 +81,5 @@ function decades(low: number, high: number): number[] {
 }
 
 function textOf(value: JsonValue): string {
-  return typeof value === "string" ? value : JSON.stringify(value);
+  return typeof value === "string" ? value : exactText(value);
 }

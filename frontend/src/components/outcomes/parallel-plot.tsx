@@ -1,11 +1,12 @@
 import { useNavigate } from "@tanstack/react-router";
 import { useRef, useState } from "react";
-import type { Outcome, OutcomeMetric, Outcomes } from "@/api/schema";
+import type { OutcomeMetric } from "@/api/schema";
 import { useSize } from "@/components/charts/use-size";
 import { classNames } from "@/lib/class-names";
-import { formatNumber } from "@/lib/format";
+import { formatValue } from "@/lib/format";
+import { exactText } from "@/lib/wire-numbers";
 import { type Axis, axisOf, metricAxis } from "./axis";
-import { bestOf } from "./best";
+import { bestOf, type Outcome, type Outcomes } from "./best";
 
 const HEIGHT = 260;
 /** Narrower, axes' names would touch: the picture scrolls. */
@@ -121,6 +122,7 @@ function y(share: number): number {
 export function describeOutcome(row: Outcome, parameters: readonly string[], metric: string): string {
   const given = parameters
     .filter((name) => row.parameters[name] !== undefined)
-    .map((name) => `${name}=${JSON.stringify(row.parameters[name])}`);
-  return `${metric} ${formatNumber(row.metrics[metric], 5)} with ${given.join(", ")}`;
+    .map((name) => `${name}=${exactText(row.parameters[name])}`);
+  const reached = row.metrics[metric];
+  return `${metric} ${reached === undefined ? "not reported" : formatValue(reached)} with ${given.join(", ")}`;
 }

@@ -1,9 +1,9 @@
 import { useNavigate } from "@tanstack/react-router";
 import { useRef, useState } from "react";
-import type { OutcomeMetric, Outcomes } from "@/api/schema";
+import type { OutcomeMetric } from "@/api/schema";
 import { useSize } from "@/components/charts/use-size";
 import { axisOf, metricAxis } from "./axis";
-import { bestOf } from "./best";
+import { bestOf, type Outcomes } from "./best";
 import { describeOutcome } from "./parallel-plot";
 
 const HEIGHT = 260;

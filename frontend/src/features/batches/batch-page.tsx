@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, Link } from "@tanstack/react-router";
 import { keys } from "@/api/queries";
-import type { Outcomes } from "@/api/schema";
+import type { Outcomes } from "@/components/outcomes/best";
 import { ParallelPlot } from "@/components/outcomes/parallel-plot";
 import { ScatterPlot } from "@/components/outcomes/scatter-plot";
 import { buttonClass } from "@/components/ui/button";

@@ -1,11 +1,13 @@
 import { Link, useNavigate } from "@tanstack/react-router";
 import { type ReactNode, useMemo } from "react";
-import type { JsonValue, Outcome, Outcomes } from "@/api/schema";
+import type { JsonValue } from "@/api/schema";
+import type { Outcome, Outcomes } from "@/components/outcomes/best";
 import { flawOf } from "@/components/runs/run-facts";
 import { type Column, DataTable } from "@/components/ui/data-table";
 import { LineText } from "@/components/ui/line-text";
 import { StateBadge } from "@/components/ui/state-badge";
-import { formatDuration, formatNumber, shortId } from "@/lib/format";
+import { formatDuration, formatValue, shortId } from "@/lib/format";
+import { exactText, isUserNumber, type UserNumber } from "@/lib/wire-numbers";
 
 /** A row for each run; a press on a heading sorts by it, the best of a metric first. */
 export function OutcomeTable({ outcomes, sort }: { outcomes: Outcomes; sort: string }) {
@@ -41,12 +43,7 @@ export function OutcomeTable({ outcomes, sort }: { outcomes: Outcomes; sort: str
             sort={sort}
           />
         ),
-        cell: (row: Outcome) =>
-          row.metrics[name] === undefined ? (
-            <Odd value={row.not_finite?.[name]} />
-          ) : (
-            formatNumber(row.metrics[name], 5)
-          ),
+        cell: (row: Outcome) => <Reached odd={row.not_finite?.[name]} value={row.metrics[name]} />,
         align: "right" as const,
       })),
       {
@@ -85,8 +82,8 @@ function Sorter({ label, first, sort }: { label: string; first: string; sort: st
 
 function Value({ value }: { value: JsonValue | undefined }) {
   if (value === undefined) return <Dash />;
-  if (typeof value === "number") return value;
-  const text = typeof value === "string" ? value : JSON.stringify(value);
+  if (isUserNumber(value)) return exactText(value);
+  const text = typeof value === "string" ? value : exactText(value);
   return (
     <code className="inline-block max-w-48 truncate align-middle" title={text}>
       {text}
@@ -94,9 +91,10 @@ function Value({ value }: { value: JsonValue | undefined }) {
   );
 }
 
-/** A number that is none, as what it is; a dash where there is nothing. */
-function Odd({ value }: { value: string | undefined }) {
-  return value === undefined ? <Dash /> : <span className="text-warn">{value}</span>;
+/** A number, one that is none as what it is; a dash where there is nothing. */
+function Reached({ value, odd }: { value: UserNumber | undefined; odd: string | undefined }) {
+  if (value !== undefined) return <span title={exactText(value)}>{formatValue(value)}</span>;
+  return odd === undefined ? <Dash /> : <span className="text-warn">{odd}</span>;
 }
 
 function Dash() {

@@ -1,6 +1,7 @@
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
-import { api, body } from "@/api/client";
+import { api, body, EXACT } from "@/api/client";
 import { keys } from "@/api/queries";
+import type { Outcomes } from "@/components/outcomes/best";
 
 const PAGE_SIZE = 50;
 /** More lines are no picture, and more rows no table: of a larger batch the first by the order that is chosen. */
@@ -25,11 +26,12 @@ export function batchQuery(id: string) {
 export function outcomesQuery(id: string, sort: string) {
   return queryOptions({
     queryKey: [...keys.batches, id, "outcomes", sort],
-    queryFn: ({ signal }) =>
+    queryFn: ({ signal }): Promise<Outcomes> =>
       body(
         api.GET("/api/v1/batches/{batch_id}/outcomes", {
           params: { path: { batch_id: id }, query: { sort, limit: SHOWN } },
           signal,
+          ...EXACT,
         }),
       ),
   });

@@ -72,6 +72,24 @@ describe("rowsOf", () => {
     expect(rows.find(({ name }) => name === "program.entrypoint")?.differs).toBe(false);
   });
 
+  it.each([
+    ["of whole numbers", 12345678901, 12345678902, "12345678901"],
+    ["beyond those of a float", 2n ** 60n, 2n ** 60n + 1n, "1152921504606846976"],
+    ["behind the sixth", 0.12345678, 0.12345679, "0.12345678"],
+  ])("tells values apart by digits %s, and shows them", (_, one, other, shown) => {
+    const seeds = [run(1, { seed: one }, { found: one }), run(2, { seed: other }, { found: other })];
+    const rows = rowsOf(seeds, 0);
+
+    const [seed, found] = ["seed", "found"].map((name) => rows.find((row) => row.name === name));
+    expect(seed).toMatchObject({ differs: true, values: [shown, String(other)] });
+    expect(found).toMatchObject({ differs: true, values: [shown, String(other)] });
+    expect(comparedOf([id(1), id(2)], seeds, {}).map(({ label }) => label.split(" ")[0])).toEqual([
+      `seed=${shown}`,
+      `seed=${other}`,
+    ]);
+    expect(outcomesOf(comparedOf([id(1), id(2)], seeds, {})).items[1]?.metrics).toEqual({ found: other });
+  });
+
   it("calls a run by what tells it apart", () => {
     expect(labelOf(runs[0] as Run, ["rate"], "r-1")).toBe("rate=0.1 r-1");
     expect(labelOf(runs[0] as Run, [], "r-1")).toBe("digits v1 r-1");

@@ -1,7 +1,8 @@
-import type { OutcomeMetric, Outcomes, Run } from "@/api/schema";
+import type { OutcomeMetric, Run } from "@/api/schema";
 import { isTerminal } from "@/api/states";
 import type { Line } from "@/components/charts/drawing";
 import { curveOf } from "@/components/metrics/series";
+import type { Outcomes } from "@/components/outcomes/best";
 import { shortId } from "@/lib/format";
 import { baseOf, drawnOf, MOST_LINES } from "./drawn";
 import { bandOf } from "./quantiles";

@@ -1,5 +1,5 @@
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
-import { api, body } from "@/api/client";
+import { api, body, EXACT } from "@/api/client";
 import type { ComparedCurve, ComparedRun, Run } from "@/api/schema";
 import type { XAxis } from "@/components/metrics/x-axis";
 
@@ -27,7 +27,7 @@ export function detailsQuery(ids: readonly string[]) {
     queryFn: async ({ signal }) => {
       const pages = await Promise.all(
         pieces(ids).map((runs) =>
-          body(api.GET("/api/v1/runs:details", { params: { query: { runs } }, signal })),
+          body(api.GET("/api/v1/runs:details", { params: { query: { runs } }, signal, ...EXACT })),
         ),
       );
       return pages.flatMap(({ items }): Run[] => items);

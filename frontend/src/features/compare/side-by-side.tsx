@@ -103,7 +103,7 @@ const Matrix = memo(function Matrix({ label, columns, rows }: MatrixProps) {
 });
 
 function MatrixRow({ row }: { row: Row }) {
-  const [base] = row.values;
+  const [base] = row.whole;
   return (
     <tr
       className="border-line border-b hover:bg-hover"
@@ -119,10 +119,13 @@ function MatrixRow({ row }: { row: Row }) {
       </th>
       {row.values.map((value, at) => (
         <td
-          className={classNames("max-w-48 truncate px-2.5", at > 0 && value !== base && "bg-accent-soft")}
+          className={classNames(
+            "max-w-48 truncate px-2.5",
+            at > 0 && row.whole[at] !== base && "bg-accent-soft",
+          )}
           // biome-ignore lint/suspicious/noArrayIndexKey: a column is its place
           key={at}
-          title={value}
+          title={row.whole[at]}
         >
           {value === undefined ? <span className="text-muted">–</span> : <LineText text={value} />}
         </td>

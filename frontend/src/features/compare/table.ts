@@ -1,12 +1,15 @@
 /** Runs side by side: what was asked for and what came out, row by row. */
 import type { JsonValue, Run } from "@/api/schema";
-import { formatDuration, formatNumber, secondsBetween } from "@/lib/format";
+import { formatDuration, formatValue, secondsBetween } from "@/lib/format";
+import { exactText, isUserNumber, type UserNumber } from "@/lib/wire-numbers";
 
 export interface Row {
   section: "Parameters" | "Results" | "Configuration";
   name: string;
   /** One text a run; undefined where it has none. */
   values: (string | undefined)[];
+  /** The same with all digits of each number. */
+  whole: (string | undefined)[];
   /** Whether any run has it otherwise than another. */
   differs: boolean;
 }
@@ -21,8 +24,17 @@ export function rowsOf(runs: readonly Run[], now: number): Row[] {
   return sections.flatMap(([section, things]) => {
     const names = [...new Set(things.flatMap((thing) => Object.keys(thing)))];
     const rows = names.map((name) => {
-      const values = things.map((thing) => textOf(thing[name]));
-      return { section, name, values, differs: new Set(values).size > 1 };
+      const whole = things.map((thing) => wholeText(thing[name]));
+      const brief = things.map((thing) => textOf(thing[name]));
+      const apart = new Set(whole).size;
+      // Values that only further digits tell apart are shown with all of them.
+      return {
+        section,
+        name,
+        values: new Set(brief).size < apart ? whole : brief,
+        whole,
+        differs: apart > 1,
+      };
     });
     return [...rows.filter(({ differs }) => differs), ...rows.filter(({ differs }) => !differs)];
   });
@@ -79,17 +91,22 @@ function flat(value: JsonValue | undefined, path: string, depth = 3): Record<str
   );
 }
 
+function wholeText(value: JsonValue | undefined): string | undefined {
+  if (value === undefined || value === null) return undefined;
+  return typeof value === "string" ? value : exactText(value);
+}
+
 function textOf(value: JsonValue | undefined): string | undefined {
   if (value === undefined || value === null) return undefined;
-  if (typeof value === "number") return formatNumber(value, 6);
-  return typeof value === "string" ? value : JSON.stringify(value);
+  if (isUserNumber(value)) return formatValue(value);
+  return typeof value === "string" ? value : exactText(value);
 }
 
 /** Parameters by which the runs differ. */
 export function differing(runs: readonly Run[]): string[] {
   const used = runs.map(usedParameters);
   const names = [...new Set(used.flatMap((parameters) => Object.keys(parameters)))];
-  return names.filter((name) => new Set(used.map((parameters) => JSON.stringify(parameters[name]))).size > 1);
+  return names.filter((name) => new Set(used.map((parameters) => exactText(parameters[name]))).size > 1);
 }
 
 /** Those that were given, and the program's defaults for the others. */
@@ -105,12 +122,12 @@ export function labelOf(run: Run, names: readonly string[], short: string): stri
   const told = names
     .slice(0, MOST_NAMED)
     .filter((name) => used[name] !== undefined)
-    .map((name) => `${name}=${textOf(used[name])}`);
+    .map((name) => `${name}=${wholeText(used[name])}`);
   return `${told.length > 0 ? told.join(" ") : `${run.job} v${run.version}`} ${short}`;
 }
 
 /** Numbers of a result, as the batch page has them. */
-export function numbersOf(result: JsonValue): Record<string, number> {
-  const found = Object.entries(flat(result, typeof result === "number" ? "result" : ""));
-  return Object.fromEntries(found.filter((entry): entry is [string, number] => typeof entry[1] === "number"));
+export function numbersOf(result: JsonValue): Record<string, UserNumber> {
+  const found = Object.entries(flat(result, isUserNumber(result) ? "result" : ""));
+  return Object.fromEntries(found.filter((entry): entry is [string, UserNumber] => isUserNumber(entry[1])));
 }

@@ -1,5 +1,5 @@
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
-import { api, body } from "@/api/client";
+import { api, body, EXACT } from "@/api/client";
 import { keys } from "@/api/queries";
 
 const PAGE_SIZE = 50;
@@ -68,6 +68,7 @@ export function diffQuery(name: string, old: number, number: number) {
         api.GET("/api/v1/jobs/{name}/versions/{number}/diff", {
           params: { path: { name, number }, query: { against: old } },
           signal,
+          ...EXACT,
         }),
       ),
     staleTime: Number.POSITIVE_INFINITY,

@@ -7,6 +7,7 @@ import { Select } from "@/components/ui/select";
 import { ErrorState, SkeletonRows } from "@/components/ui/view-states";
 import { classNames } from "@/lib/class-names";
 import { formatBytes } from "@/lib/format";
+import { exactText } from "@/lib/wire-numbers";
 import { diffQuery } from "./queries";
 
 const MAX_CHOICES = 100;
@@ -150,6 +151,6 @@ function noteOf(file: FileChange): string {
 }
 
 function brief(value: unknown): string {
-  const text = value === null ? "none" : typeof value === "string" ? value : JSON.stringify(value);
+  const text = value === null ? "none" : typeof value === "string" ? value : exactText(value);
   return text.startsWith("sha256:") ? text.slice(0, 19) : text;
 }

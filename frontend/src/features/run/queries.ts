@@ -1,6 +1,6 @@
 import { infiniteQueryOptions, keepPreviousData, queryOptions } from "@tanstack/react-query";
-import { api, body } from "@/api/client";
-import { keys, runOf, runQuery } from "@/api/queries";
+import { api, body, EXACT } from "@/api/client";
+import { keys, runQuery } from "@/api/queries";
 import type { LogHit, LogSearchPart, Run, RunPatch } from "@/api/schema";
 import { isTerminal } from "@/api/states";
 import { linesOf } from "@/lib/lines";
@@ -334,12 +334,10 @@ export async function* searchLogs(
 }
 
 export function cancelRun(id: string) {
-  return runOf(api.POST("/api/v1/runs/{run_id}:cancel", { params: { path: path(id) }, parseAs: "text" }));
+  return body(api.POST("/api/v1/runs/{run_id}:cancel", { params: { path: path(id) }, ...EXACT }));
 }
 
 /** Changes its labels, note or star. */
 export function patchRun(id: string, change: RunPatch) {
-  return runOf(
-    api.PATCH("/api/v1/runs/{run_id}", { params: { path: path(id) }, body: change, parseAs: "text" }),
-  );
+  return body(api.PATCH("/api/v1/runs/{run_id}", { params: { path: path(id) }, body: change, ...EXACT }));
 }

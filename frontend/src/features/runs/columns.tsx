@@ -4,7 +4,8 @@ import type { Column } from "@/components/ui/data-table";
 import { Icon } from "@/components/ui/icons";
 import { classNames } from "@/lib/class-names";
 import { escapePieces } from "@/lib/escape";
-import { formatDuration, formatUtc } from "@/lib/format";
+import { formatDuration, formatUtc, formatValue } from "@/lib/format";
+import { isUserNumber, type UserNumber } from "@/lib/wire-numbers";
 import type { Selection } from "./use-selection";
 
 type RunColumn = Column<RunSummary>;
@@ -96,27 +97,18 @@ function chosenColumn(name: string, rows: readonly RunSummary[]): RunColumn {
 }
 
 function isNumeric(name: string, rows: readonly RunSummary[]): boolean {
-  return rows.some((run) => typeof run.fields?.[name] === "number");
+  return rows.some((run) => isUserNumber(run.fields?.[name]));
 }
 
-function FieldValue({ name, value }: { name: string; value: number | string | undefined }) {
+function FieldValue({ name, value }: { name: string; value: UserNumber | string | undefined }) {
   if (value === undefined) return <span className="text-muted">–</span>;
   if ((name === "duration" || name === "total_duration") && typeof value === "number")
     return formatDuration(value);
-  if (typeof value === "number") return <span title={String(value)}>{plainNumber(value)}</span>;
+  if (isUserNumber(value)) return <span title={String(value)}>{formatValue(value)}</span>;
   if (value === "NaN" || value === "Infinity" || value === "-Infinity")
     return <span className="text-warn">{value}</span>;
   const isTime = ["started", "ended", "starred", "archived"].includes(name);
   return <span title={value}>{isTime ? formatUtc(value) : value}</span>;
-}
-
-/** Six digits, in scientific notation beyond what reads well. */
-function plainNumber(value: number): string {
-  if (Number.isInteger(value) && Math.abs(value) < 1e15) return String(value);
-  const size = Math.abs(value);
-  return size !== 0 && (size < 1e-4 || size >= 1e6)
-    ? value.toExponential(3)
-    : String(Number(value.toPrecision(6)));
 }
 
 function sortable(column: RunColumn, chosen: readonly string[], { sort, onSort }: Sorting): RunColumn {

@@ -1,5 +1,5 @@
 import { keepPreviousData, queryOptions } from "@tanstack/react-query";
-import { api, body } from "@/api/client";
+import { api, body, EXACT } from "@/api/client";
 import { keys } from "@/api/queries";
 import type { BulkAction, BulkChange, RunListView } from "@/api/schema";
 
@@ -26,7 +26,11 @@ export const groupsQuery = (by: string, where: string, archived: boolean) =>
     queryKey: [...keys.runs, "groups", by, where, archived] as const,
     queryFn: ({ signal }) =>
       body(
-        api.GET("/api/v1/runs:groups", { params: { query: { by, where, archived, limit: 100 } }, signal }),
+        api.GET("/api/v1/runs:groups", {
+          params: { query: { by, where, archived, limit: 100 } },
+          signal,
+          ...EXACT,
+        }),
       ),
     placeholderData: keepPreviousData,
     retry: false,

@@ -11,6 +11,8 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { RunsPage } from "./runs-page";
 import { runsSearch } from "./search";
 
+/** Beyond the whole numbers that a float has. */
+const SEED = "1152921504606846977";
 const RUN = {
   id: "run_a",
   job: "digits",
@@ -24,6 +26,7 @@ const RUN = {
   progress: {},
   reason: null,
   note: "too slow",
+  fields: { "params.seed": "the seed" },
   starred: true,
   created_at: "2026-01-01T00:00:00.000000Z",
   started_at: null,
@@ -46,7 +49,10 @@ async function answer(request: Request): Promise<Response> {
   if (/>\s*\)?$/.test(where)) return Response.json(UNREADABLE, { status: 422 });
   const items = where.includes("9") ? [] : [RUN];
   if (pathname.endsWith("runs:count")) return Response.json({ matching: items.length });
-  return Response.json({ items: pathname.endsWith("/runs") ? items : [], next: null });
+  if (pathname.endsWith("runs:groups"))
+    return new Response(`{"items":[{"value":${SEED},"where":"params.seed = ${SEED}","runs":1}],"others":0}`);
+  const page = JSON.stringify({ items: pathname.endsWith("/runs") ? items : [], next: null });
+  return new Response(page.replace('"the seed"', SEED), { headers: { "Content-Type": "application/json" } });
 }
 
 describe("the list of runs", () => {
@@ -100,6 +106,16 @@ describe("the list of runs", () => {
     fireEvent.click(screen.getByRole("checkbox", { name: /run_a/ }));
 
     expect(await screen.findByRole("button", { name: "Unstar" })).toBeTruthy();
+  });
+
+  it("shows whole numbers of users in all their digits: in columns and as names of groups", async () => {
+    const chosen = { where: "lr > 0", columns: "params.seed" };
+    await act(() => router.navigate({ to: "/runs", search: chosen } as never));
+    expect((await screen.findByRole("cell", { name: "1152921504606846977" })).className).toContain("right");
+
+    await act(() => router.navigate({ to: "/runs", search: { group: "params.seed" } } as never));
+
+    expect(await screen.findByRole("button", { name: "1152921504606846977" })).toBeTruthy();
   });
 
   it("says what is wrong with the name of a view before it is saved", async () => {

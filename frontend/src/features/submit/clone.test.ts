@@ -1,6 +1,10 @@
+// @vitest-environment happy-dom
+// A draft is kept in the browser.
+
 import { describe, expect, it } from "vitest";
 import type { JobSpec, JobVersion, ProgramEntrypoint, Run } from "@/api/schema";
 import { draftOfRun, draftOfVersion } from "./clone";
+import { loadDraft, saveDraft } from "./draft";
 import { keptOf } from "./kept";
 import { buildRequest } from "./request";
 import { programPart } from "./use-draft";
@@ -89,6 +93,17 @@ describe("edit and run", () => {
       job: { name: job, program, strategy, record, checkpoint },
       ...ASKED,
     });
+  });
+
+  it("keeps whole numbers beyond those of a float, also in the draft that the browser keeps", () => {
+    const asked = { epochs: 1152921504606846977n, layers: [9007199254740993n] };
+    saveDraft(draftOfRun({ ...runOf(MIRRORED), parameters: asked }, PROGRAM));
+
+    const draft = loadDraft();
+
+    expect(draft.parameters).toEqual({ epochs: "1152921504606846977", layers: "[9007199254740993]" });
+    expect(draft.origin.parameters).toEqual(asked);
+    expect(buildRequest(draft, "sha256:00", ENTRYPOINT).request?.parameters).toEqual(asked);
   });
 
   it("submits the same version of a job", () => {

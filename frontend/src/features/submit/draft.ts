@@ -1,4 +1,5 @@
 import type { CheckpointSpec, JobSpec, JsonValue, Limits, RecordSpec, Retries } from "@/api/schema";
+import { exactText, parseExactly } from "@/lib/wire-numbers";
 
 /** What the Submit page's form holds, as text the way it was typed; kept in this browser until it is submitted. */
 
@@ -108,7 +109,7 @@ const STORAGE_KEY = "drumline.submit.draft.1";
 
 export function loadDraft(): Draft {
   try {
-    const stored: unknown = JSON.parse(localStorage.getItem(STORAGE_KEY) ?? "null");
+    const stored = parseExactly(localStorage.getItem(STORAGE_KEY) ?? "null");
     return typeof stored === "object" && stored !== null ? { ...EMPTY_DRAFT, ...stored } : EMPTY_DRAFT;
   } catch {
     return EMPTY_DRAFT;
@@ -117,7 +118,7 @@ export function loadDraft(): Draft {
 
 export function saveDraft(draft: Draft): void {
   try {
-    localStorage.setItem(STORAGE_KEY, JSON.stringify(draft));
+    localStorage.setItem(STORAGE_KEY, exactText(draft));
   } catch {
     // Full or switched off: the draft lives as long as the page.
   }

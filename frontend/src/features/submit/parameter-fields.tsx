@@ -1,4 +1,5 @@
 import type { ProgramEntrypoint, ProgramParameter } from "@/api/schema";
+import { exactText } from "@/lib/wire-numbers";
 import { Field, INPUT_CLASS } from "./field";
 
 interface ParameterFieldsProps {
@@ -96,5 +97,5 @@ function Default({ text, onReset }: { text: string; onReset: () => void }) {
 
 function defaultText(parameter: ProgramParameter): string {
   const value = parameter.default;
-  return typeof value === "string" && parameter.type === "str" ? value : JSON.stringify(value ?? null);
+  return typeof value === "string" && parameter.type === "str" ? value : exactText(value);
 }

@@ -11,6 +11,7 @@ import type {
   Retries,
   TpuSpec,
 } from "@/api/schema";
+import { exactText, parseExactly } from "@/lib/wire-numbers";
 import { type Draft, EMPTY_DRAFT, jobNameOf } from "./draft";
 import { parseLabels } from "./labels";
 
@@ -146,7 +147,7 @@ export function parseParameter(parameter: Pick<ProgramParameter, "type">, text: 
   switch (parameter.type) {
     case "int":
       if (text.trim() === "" || !Number.isInteger(number)) throw new Error("must be a whole number");
-      return number;
+      return !Number.isSafeInteger(number) && /^\s*-?\d+\s*$/.test(text) ? BigInt(text) : number;
     case "float":
       if (text.trim() === "" || !Number.isFinite(number)) throw new Error("must be a number");
       return number;
@@ -156,7 +157,7 @@ export function parseParameter(parameter: Pick<ProgramParameter, "type">, text: 
       return parseList(text);
     case "json":
       try {
-        return JSON.parse(text) as JsonValue;
+        return parseExactly(text);
       } catch {
         throw new Error("must be JSON");
       }
@@ -167,12 +168,12 @@ export function parseParameter(parameter: Pick<ProgramParameter, "type">, text: 
 
 /** A parameter's value as the form shows it. */
 export function textOf(value: JsonValue): string {
-  return typeof value === "string" ? value : JSON.stringify(value);
+  return typeof value === "string" ? value : exactText(value);
 }
 
 function parseList(text: string): JsonValue[] {
   try {
-    const value: unknown = JSON.parse(text);
+    const value = parseExactly(text);
     if (Array.isArray(value)) return value as JsonValue[];
   } catch {
     // said below, as for JSON that is no list

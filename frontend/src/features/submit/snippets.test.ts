@@ -17,6 +17,14 @@ function requestOf(part: Partial<typeof EMPTY_DRAFT>) {
 }
 
 describe("the same run from code", () => {
+  it("has whole numbers beyond those of a float in full", () => {
+    const request = { ...requestOf({}), parameters: { seed: 1152921504606846977n } };
+
+    expect(asPython(request, "digits.py")).toContain('parameters={"seed": 1152921504606846977}');
+    expect(asCli(request, "digits.py")).toContain("-p seed=1152921504606846977");
+    expect(asCurl(request, null, "http://here")).toContain('    "seed": 1152921504606846977\n');
+  });
+
   it("is short in Python where all is as usual", () => {
     expect(asPython(requestOf({}), "digits.py")).toBe(
       `from drumline import Client

@@ -1,5 +1,6 @@
 import type { CheckpointSpec, JsonValue, Limits, Retries } from "@/api/schema";
 import { python, quote, shell } from "@/lib/code";
+import { exactText } from "@/lib/wire-numbers";
 import { differences, differencesIn } from "./kept";
 import { type Submission, textOf } from "./request";
 import type { Grid } from "./sweep";
@@ -115,7 +116,7 @@ export function asCurl(request: Submission, filename: string | null, origin: str
   return `${filename === null ? "" : uploadAsCurl(filename, origin)}curl -sS ${origin}/api/v1/runs${swept ? ":sweep" : ""} \\
   -H "Authorization: Bearer $DRUMLINE_TOKEN" -H 'Content-Type: application/json' \\
   -H "Idempotency-Key: $(openssl rand -hex 16)" \\
-  -d ${shell(JSON.stringify(body, null, 2))}`;
+  -d ${shell(exactText(body, 2))}`;
 }
 
 function uploadAsCurl(filename: string, origin: string): string {

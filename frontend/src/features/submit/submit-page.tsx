@@ -6,6 +6,7 @@ import { devicesQuery, hostsQuery, keys } from "@/api/queries";
 import { ErrorState, SkeletonRows } from "@/components/ui/view-states";
 import { useLiveList } from "@/lib/live";
 import { useShortcut } from "@/lib/shortcuts";
+import { exactText } from "@/lib/wire-numbers";
 import type { Draft } from "./draft";
 import { fitOf } from "./fit";
 import { Form } from "./form";
@@ -77,7 +78,7 @@ function SubmitForm({ clone, cloneError }: SubmitFormProps) {
     on: slice,
     largest: slice === null ? null : largest || null,
   };
-  const isPlanned = order != null && JSON.stringify(order) === JSON.stringify(planning.of);
+  const isPlanned = order != null && exactText(order) === exactText(planning.of);
   const check = () => {
     setAsked(true);
     if (errors) requestAnimationFrame(focusFirstError);

@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { ProgramEntrypoint } from "@/api/schema";
+import { exactText } from "@/lib/wire-numbers";
 import { EMPTY_DRAFT } from "./draft";
 import { asCli, asCurl, asPython } from "./snippets";
 import { buildSweep, sizeOf } from "./sweep";
@@ -33,6 +34,14 @@ describe("a sweep from the Submit form", () => {
     expect(request.run.parameters).toEqual({ epochs: 7, note: "a b" });
     expect(request.name).toBe("rates");
     expect(sizeOf(request.sweep.parameters)).toBe(6);
+  });
+
+  it("varies whole numbers beyond those of a float as they were typed", () => {
+    const seeds = "1152921504606846976, 1152921504606846977";
+    const { sweep, run } = requestOf({ rate: "0.5", epochs: seeds, layers: "[9007199254740993]" });
+
+    expect(exactText(sweep.parameters)).toBe('{"epochs":[1152921504606846976,1152921504606846977]}');
+    expect(exactText(run.parameters)).toBe('{"rate":0.5,"layers":[9007199254740993]}');
   });
 
   it("takes one list for one value", () => {

@@ -1,5 +1,6 @@
 import type { JsonValue, ProgramEntrypoint, ProgramParameter } from "@/api/schema";
 import { formatInteger } from "@/lib/format";
+import { exactText, parseExactly } from "@/lib/wire-numbers";
 import type { Draft } from "./draft";
 import { buildRequest, type FieldErrors, parseParameter, type Submission } from "./request";
 
@@ -64,7 +65,7 @@ function valuesIn({ type }: ProgramParameter, text: string): string[] {
 
 function jsonParts(text: string): string[] {
   try {
-    return (JSON.parse(`[${text}]`) as JsonValue[]).map((value) => JSON.stringify(value));
+    return (parseExactly(`[${text}]`) as JsonValue[]).map((value) => exactText(value));
   } catch {
     return [text]; // refused below as one value, with what it should be
   }

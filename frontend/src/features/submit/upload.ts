@@ -1,4 +1,4 @@
-import { api, body } from "@/api/client";
+import { api, body, EXACT } from "@/api/client";
 import { isApiError } from "@/api/errors";
 import type { Bundle, BundleUpload } from "@/api/schema";
 
@@ -60,6 +60,7 @@ export function uploadWhole(
       body: content as string,
       bodySerializer: (same) => same,
       signal,
+      ...EXACT,
     }),
   );
 }
@@ -72,6 +73,7 @@ function sendPiece(file: File, sha256: string, offset: number, signal: AbortSign
       body: file.slice(offset, offset + PIECE_BYTES) as unknown as string,
       bodySerializer: (same) => same,
       signal,
+      ...EXACT,
     }),
   );
 }

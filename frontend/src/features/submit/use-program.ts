@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
-import { api, body } from "@/api/client";
+import { api, body, EXACT } from "@/api/client";
 import type { Bundle } from "@/api/schema";
 import type { Draft, KeptProgram } from "./draft";
 import { type Sent, uploadWhole, uploadZip } from "./upload";
@@ -63,7 +63,11 @@ function upload(program: NewProgram, signal: AbortSignal, tell: (sent: Sent) => 
 
 function bundleOf(sha256: string, signal?: AbortSignal): Promise<Bundle> {
   return body(
-    api.GET("/api/v1/bundles/{sha256}", { params: { path: { sha256 } }, ...(signal && { signal }) }),
+    api.GET("/api/v1/bundles/{sha256}", {
+      params: { path: { sha256 } },
+      ...(signal && { signal }),
+      ...EXACT,
+    }),
   );
 }
 
@@ -76,7 +80,7 @@ export async function sourceOf(sha256: string): Promise<{ filename: string; sour
 }
 
 export async function runOf(id: string) {
-  return body(api.GET("/api/v1/runs/{run_id}", { params: { path: { run_id: id } } }));
+  return body(api.GET("/api/v1/runs/{run_id}", { params: { path: { run_id: id } }, ...EXACT }));
 }
 
 export async function versionOf(name: string, number: number) {

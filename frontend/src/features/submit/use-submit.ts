@@ -3,6 +3,7 @@ import { useNavigate } from "@tanstack/react-router";
 import { useRef } from "react";
 import { api, body, idempotencyKey } from "@/api/client";
 import type { RunSubmit, SubmittedBatch, SubmittedRun, SweepSubmit } from "@/api/schema";
+import { exactText } from "@/lib/wire-numbers";
 import type { Submission } from "./request";
 import type { SweepRequest } from "./sweep";
 
@@ -12,7 +13,7 @@ export function useSubmit(onDone: () => void) {
   const last = useRef({ text: "", key: "" });
   return useMutation({
     mutationFn: async (request: Submission | SweepRequest): Promise<SubmittedRun | SubmittedBatch> => {
-      const text = JSON.stringify(request);
+      const text = exactText(request);
       if (text !== last.current.text) last.current = { text, key: idempotencyKey() };
       const params = { header: { "Idempotency-Key": last.current.key } };
       // What has a default may be left out of a request; the generated types do not say so.

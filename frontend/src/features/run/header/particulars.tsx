@@ -135,6 +135,6 @@ function Line({ name, children }: { name: string; children: React.ReactNode }) {
 }
 
 function valueText(value: JsonValue): string {
-  const text = JSON.stringify(value) ?? "null";
+  const text = exactText(value);
   return text.length > 120 ? `${text.slice(0, 119)}…` : text;
 }
