@@ -1,6 +1,6 @@
 /** The queries that more than one feature asks; a feature's own stand in its folder. Keys begin with what they are about. */
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
-import { idle } from "@/lib/next-task";
+import { firstIdle } from "@/lib/idle";
 import { api, body, EXACT } from "./client";
 import type { Device, Host, RunState } from "./schema";
 
@@ -82,13 +82,13 @@ export function runQuery(id: string) {
 
 export const sessionQuery = queryOptions({
   queryKey: keys.session,
-  queryFn: ({ signal }) => idle().then(() => body(api.GET("/api/v1/sessions/current", { signal }))),
+  queryFn: ({ signal }) => firstIdle().then(() => body(api.GET("/api/v1/sessions/current", { signal }))),
   staleTime: 300_000,
 });
 
 export const versionQuery = queryOptions({
   queryKey: keys.version,
-  queryFn: ({ signal }) => idle().then(() => body(api.GET("/api/v1/version", { signal }))),
+  queryFn: ({ signal }) => firstIdle().then(() => body(api.GET("/api/v1/version", { signal }))),
   staleTime: Number.POSITIVE_INFINITY,
 });
 

@@ -1,6 +1,6 @@
 import { memo, useMemo, useState } from "react";
 import { Button } from "@/components/ui/button";
-import { useWhenIdle } from "@/lib/when-idle";
+import { useAtRest } from "@/lib/idle";
 
 /** Parallel columns over x; `null` where there is nothing to draw: no line and no band goes across it. */
 export interface TimeChartColumns {
@@ -30,7 +30,7 @@ const PAGE = 50;
  */
 export const ChartTable = memo(function ChartTable({ formatX, lines, ...names }: ChartTableProps) {
   const numbers = useMemo(() => ({ formatX, lines }), [formatX, lines]);
-  const held = useWhenIdle(numbers);
+  const held = useAtRest(numbers);
   return held ? <Pages {...names} {...held} /> : null;
 });
 

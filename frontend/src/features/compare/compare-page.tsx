@@ -5,7 +5,7 @@ import { isTerminal } from "@/api/states";
 import { Segmented } from "@/components/ui/segmented";
 import { EmptyState, ErrorState, SkeletonRows, StaleBanner } from "@/components/ui/view-states";
 import { count, formatInteger } from "@/lib/format";
-import { useWhenIdle } from "@/lib/when-idle";
+import { useAtRest } from "@/lib/idle";
 import { Charts } from "./charts";
 import { MOST_LINES } from "./drawn";
 import { Legend } from "./legend";
@@ -129,7 +129,7 @@ interface TablesProps {
 /** What is below the charts is worked out when the browser is idle: of many runs it takes longer than they do. */
 function Tables({ compared: newest, change }: TablesProps) {
   const { same } = route.useSearch();
-  const compared = useWhenIdle(newest);
+  const compared = useAtRest(newest);
   if (!compared) return <SkeletonRows label="the tables" rows={12} />;
   return (
     <>

@@ -3,8 +3,8 @@ import { api, body, EXACT } from "@/api/client";
 import { keys, runQuery } from "@/api/queries";
 import type { LogHit, LogSearchPart, Run, RunPatch } from "@/api/schema";
 import { isTerminal } from "@/api/states";
+import { firstIdle } from "@/lib/idle";
 import { linesOf } from "@/lib/lines";
-import { idle } from "@/lib/next-task";
 import { lostOf } from "./gaps";
 
 const path = (id: string) => ({ run_id: id });
@@ -142,7 +142,7 @@ export function checkpointsQuery(id: string) {
     queryKey: runKeys.checkpoints(id),
     initialPageParam: undefined as string | undefined,
     queryFn: async ({ pageParam, signal }) => {
-      await idle();
+      await firstIdle();
       return body(
         api.GET("/api/v1/runs/{run_id}/checkpoints", {
           params: { path: path(id), query: pageParam ? { cursor: pageParam } : {} },
@@ -281,7 +281,7 @@ export function gapsQuery(id: string) {
     queryKey: runKeys.gaps(id),
     queryFn: async ({ signal }) => {
       const query = { limit: 200 };
-      await idle();
+      await firstIdle();
       const page = await body(
         api.GET("/api/v1/runs/{run_id}/gaps", { params: { path: path(id), query }, signal }),
       );

@@ -1,9 +1,9 @@
 import { act, render } from "@testing-library/react";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { useWhenIdle } from "./when-idle";
+import { firstIdle, useAtRest } from "./idle";
 
 function Shown({ value }: { value: { text: string } }) {
-  return <p>{useWhenIdle(value)?.text ?? "nothing"}</p>;
+  return <p>{useAtRest(value)?.text ?? "nothing"}</p>;
 }
 
 const pass = (ms: number) => act(() => vi.advanceTimersByTimeAsync(ms));
@@ -12,7 +12,7 @@ const move = () =>
     Object.defineProperty(new Event("pointermove"), "timeStamp", { value: performance.now() }),
   );
 
-describe("useWhenIdle", () => {
+describe("useAtRest", () => {
   beforeEach(() => {
     vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "performance", "requestIdleCallback"] });
   });
@@ -20,7 +20,7 @@ describe("useWhenIdle", () => {
     vi.useRealTimers();
   });
 
-  it("holds its value once the browser is idle", async () => {
+  it("holds its value once the page is at rest", async () => {
     const { container } = render(<Shown value={{ text: "table" }} />);
 
     expect(container.textContent).toBe("nothing");
@@ -47,5 +47,18 @@ describe("useWhenIdle", () => {
     expect(other.container.textContent).toBe("nothing");
     await pass(3_000);
     expect(other.container.textContent).toBe(value.text);
+  });
+
+  it("lets a question go with the first idle moment, however the pointer moves", async () => {
+    await pass(2_000);
+    move();
+    let went = false;
+    void firstIdle().then(() => {
+      went = true;
+    });
+
+    await pass(300);
+
+    expect(went).toBe(true);
   });
 });
