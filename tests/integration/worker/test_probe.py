@@ -1,7 +1,6 @@
 """A worker probes programs for plans: what it finds, and how it says that it found nothing."""
 
 import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -184,31 +183,23 @@ def test_a_withdrawn_probe_is_cleared_away_however_often_its_worker_hears_so(
     server: WorkerServer, worker: WorkerProcess
 ) -> None:
     plan = server.order_probe(HANGS)
-    directory = worker.data_dir / "probes" / plan
-    server.wait(lambda: bool(_working_in(directory / "scratch")), "the program began")
-    shim = RunDirectory(directory).shim()
-    assert shim is not None
-    os.kill(shim.pid, signal.SIGSTOP)
+    shim = _frozen_shim(server, worker, plan)
     server.withdraw_probe(plan)
     heard = len(server.heartbeats)
     server.wait(lambda: len(server.heartbeats) >= heard + 4, "it heard of it twice at least")
-    os.kill(shim.pid, signal.SIGCONT)
+    shim.resume()
     server.wait_not_probing(plan)
     assert list((worker.data_dir / "probes").iterdir()) == []
 
 
 def test_the_next_probe_waits_for_one_that_is_being_ended(server: WorkerServer, worker: WorkerProcess) -> None:
     plan = server.order_probe(HANGS)
-    directory = worker.data_dir / "probes" / plan
-    server.wait(lambda: bool(_working_in(directory / "scratch")), "the program began")
-    shim = RunDirectory(directory).shim()
-    assert shim is not None
-    os.kill(shim.pid, signal.SIGSTOP)
+    shim = _frozen_shim(server, worker, plan)
     server.withdraw_probe(plan)
     following = server.order_probe(NO_STEP)
     heard = len(server.heartbeats)
     server.wait(lambda: len(server.heartbeats) >= heard + 3, "it heard of both")
-    os.kill(shim.pid, signal.SIGCONT)
+    shim.resume()
 
     assert server.wait_report(following).fault == "no_step"
 
@@ -253,6 +244,17 @@ def _probed(server: WorkerServer, source: str, **terms: Any) -> PlanReport:
     report = server.wait_report(plan)
     server.wait_not_probing(plan)
     return report
+
+
+def _frozen_shim(server: WorkerServer, worker: WorkerProcess, plan: str) -> psutil.Process:
+    """The shim of a probe whose program has begun, suspended: the probe does not end before it is resumed."""
+    directory = worker.data_dir / "probes" / plan
+    server.wait(lambda: bool(_working_in(directory / "scratch")), "the program began")
+    shim = RunDirectory(directory).shim()
+    assert shim is not None
+    process = psutil.Process(shim.pid)
+    process.suspend()
+    return process
 
 
 def _working_in(directory: Path) -> list[psutil.Process]:

@@ -12,35 +12,22 @@ import numpy as np
 import pytest
 
 import drumline.distribute as dist
-from drumline.distribute import observe
 from drumline.distribute.executors.observed import ObservedVariants, Wanted
 from drumline.distribute.executors.spmd import SpmdStep
 from drumline.distribute.observe.non_finite import NonFiniteReplica, NonFiniteWatch, WatchedCall, WatchedExchange
 from drumline.distribute.tracing.arguments import flatten_arguments
 from drumline.distribute.tracing.step import StepTracer
+from support.recorder import ReductionRecorder
 
 ODD_STEP, ODD_REPLICA = 7, 3
 
 
-class Watcher:
+class Watcher(ReductionRecorder):
     """Looks at every call, and records reductions as well."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.watch = NonFiniteWatch()
-        self.reductions: list[observe.ReductionRecord] = []
-
-    def placement(self, record: observe.PlacementRecord) -> None: ...
-
-    def variable_created(self, record: observe.VariableRecord) -> None: ...
-
-    def step_began(self, step: int) -> None: ...
-
-    def step_ended(self, record: observe.StepRecord) -> None: ...
-
-    def collective(self, record: observe.CollectiveRecord) -> None: ...
-
-    def reduction(self, record: observe.ReductionRecord) -> None:
-        self.reductions.append(record)
 
     def watched(self, one: WatchedCall) -> None:
         self.watch.add(one)

@@ -11,33 +11,13 @@ from jax import lax
 import drumline.distribute as dist
 from drumline.distribute.input.explain import InputExplanation
 from drumline.distribute.observe import (
-    CollectiveRecord,
-    PlacementRecord,
     PlanObserver,
-    ReductionRecord,
     StepProgramRecord,
-    StepRecord,
-    VariableRecord,
 )
+from support.recorder import ReductionRecorder
 
 
-class Recorder:
-    """Keeps the reductions that it is told of."""
-
-    def __init__(self) -> None:
-        self.reductions: list[ReductionRecord] = []
-
-    def placement(self, record: PlacementRecord) -> None: ...
-    def variable_created(self, record: VariableRecord) -> None: ...
-    def step_began(self, step: int) -> None: ...
-    def step_ended(self, record: StepRecord) -> None: ...
-    def collective(self, record: CollectiveRecord) -> None: ...
-
-    def reduction(self, record: ReductionRecord) -> None:
-        self.reductions.append(record)
-
-
-class Planner(Recorder):
+class Planner(ReductionRecorder):
     """Keeps what a plan is made of as well."""
 
     def __init__(self) -> None:
@@ -133,7 +113,7 @@ def test_what_is_planned_is_what_an_observer_is_then_shown(planner: Planner) -> 
         sums = dist.all_reduce("sum", {"grads": [x, x.sum(0)], "count": jnp.float32(1)})
         return dist.all_reduce("mean", x.max()), lax.psum(x.sum(1), "replica"), sums
 
-    seen = Recorder()
+    seen = ReductionRecorder()
     for observer in (planner, seen):
         strategy = dist.MirroredStrategy(["cpu:0", "cpu:1"])
         strategy.observe(observer)

@@ -9,26 +9,13 @@ import numpy as np
 import pytest
 
 import drumline.distribute as dist
-from drumline.distribute import observe
-
-
-class Recorder:
-    def __init__(self) -> None:
-        self.reductions: list[observe.ReductionRecord] = []
-
-    def placement(self, record: observe.PlacementRecord) -> None: ...
-    def variable_created(self, record: observe.VariableRecord) -> None: ...
-    def step_began(self, step: int) -> None: ...
-    def step_ended(self, record: observe.StepRecord) -> None: ...
-    def collective(self, record: observe.CollectiveRecord) -> None: ...
-    def reduction(self, record: observe.ReductionRecord) -> None:
-        self.reductions.append(record)
+from support.recorder import ReductionRecorder
 
 
 @pytest.mark.parametrize("dtype", [jax.numpy.bfloat16, np.float16, np.float32], ids=["bfloat16", "float16", "float32"])
 @pytest.mark.parametrize("executor", ["spmd", "pmap", "mpmd"])
 def test_a_mean_is_recorded_as_the_mean_that_the_step_has_to_the_last_bit(dtype: Any, executor: Any) -> None:
-    recorder = Recorder()
+    recorder = ReductionRecorder()
     strategy = dist.MirroredStrategy(jax.devices()[:3], executor=executor)
     strategy.observe(recorder, reductions_every=1)
     parts = [np.random.default_rng(seed).normal(size=9).astype(dtype) for seed in range(3)]

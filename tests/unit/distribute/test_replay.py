@@ -13,15 +13,16 @@ from drumline.contracts.api import Reduction
 from drumline.distribute import observe
 from drumline.distribute.observe.summaries import summarize_reduction
 from drumline.resources.reduction_arithmetic import find_wrong_answers, replay
+from support.recorder import ReductionRecorder
 
 
 def recorded(op: str, components: list[Any], axis: int | None) -> Reduction:
     """A reduction of the engine on the devices of these components, as the API has it."""
     strategy = dist.MirroredStrategy(jax.devices()[: len(components)])
-    records: list[observe.ReductionRecord] = []
-    strategy.observe(_Keeping(records))
+    recorder = ReductionRecorder()
+    strategy.observe(recorder)
     strategy.reduce(op, dist.PerReplica.from_components(components), axis=axis, name="loss")
-    return told(records[0])
+    return told(recorder.reductions[0])
 
 
 def told(record: observe.ReductionRecord) -> Reduction:
@@ -42,21 +43,6 @@ def told(record: observe.ReductionRecord) -> Reduction:
             **{name: getattr(record, name) for name in ("name", "op", "axis", "origin", "counts", "denominator")},
         }
     )
-
-
-class _Keeping:
-    def __init__(self, records: list[observe.ReductionRecord]) -> None:
-        self.reduction = records.append
-
-    def placement(self, record: observe.PlacementRecord) -> None: ...
-
-    def variable_created(self, record: observe.VariableRecord) -> None: ...
-
-    def step_began(self, step: int) -> None: ...
-
-    def step_ended(self, record: observe.StepRecord) -> None: ...
-
-    def collective(self, record: observe.CollectiveRecord) -> None: ...
 
 
 @pytest.mark.parametrize("op", ["sum", "mean"])

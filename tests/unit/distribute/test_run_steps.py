@@ -14,6 +14,7 @@ import pytest
 import drumline.distribute as dist
 from drumline.distribute import observe
 from drumline.distribute.input.explain import InputExplanation
+from support.recorder import ReductionRecorder
 
 ROWS = np.arange(88, dtype=np.float32).reshape(44, 2)
 
@@ -172,15 +173,14 @@ def test_single_steps_and_several_take_turns_and_the_place_is_saved(two: dist.Mi
     assert np.asarray(two.run_steps(lambda x: x[0], iterator, 3).results.values[0]).tolist() == [8, 10, 12]
 
 
-class Recorder:
+class Recorder(ReductionRecorder):
+    """Keeps steps and collectives as well."""
+
     def __init__(self) -> None:
+        super().__init__()
         self.began: list[int] = []
         self.ended: list[int] = []
-        self.reductions: list[observe.ReductionRecord] = []
         self.collectives: list[observe.CollectiveRecord] = []
-
-    def placement(self, record: observe.PlacementRecord) -> None: ...
-    def variable_created(self, record: observe.VariableRecord) -> None: ...
 
     def collective(self, record: observe.CollectiveRecord) -> None:
         self.collectives.append(record)
@@ -190,9 +190,6 @@ class Recorder:
 
     def step_ended(self, record: observe.StepRecord) -> None:
         self.ended.append(record.step)
-
-    def reduction(self, record: observe.ReductionRecord) -> None:
-        self.reductions.append(record)
 
 
 def test_sampled_reductions_are_told_as_those_of_their_own_step(two: dist.MirroredStrategy) -> None:

@@ -10,6 +10,7 @@ import pytest
 import drumline.distribute as dist
 from drumline.distribute import observe
 from drumline.distribute.errors import UnsupportedError
+from support.recorder import ReductionRecorder
 
 pytestmark = pytest.mark.x64(often=False)
 
@@ -126,18 +127,13 @@ def test_values_at_computed_rows_that_do_not_exist_are_dropped(
     assert copies(variable)[0] == [10 if aggregation == "sum" else 9, 8, 8]
 
 
-class Programs:
+class Programs(ReductionRecorder):
     """A planner that keeps what it is told of programs."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.records: list[observe.StepProgramRecord] = []
 
-    def placement(self, record: observe.PlacementRecord) -> None: ...
-    def variable_created(self, record: observe.VariableRecord) -> None: ...
-    def collective(self, record: observe.CollectiveRecord) -> None: ...
-    def step_began(self, step: int) -> None: ...
-    def step_ended(self, record: observe.StepRecord) -> None: ...
-    def reduction(self, record: observe.ReductionRecord) -> None: ...
     def input_divided(self, explanation: Any) -> None: ...
     def step_program(self, record: observe.StepProgramRecord) -> None:
         self.records.append(record)

@@ -19,34 +19,19 @@ from drumline.resources.reduction_arithmetic import RecordedReduction, find_wron
 from drumline.resources.reductions import explain
 from drumline_worker.runner.channel import Channel
 from drumline_worker.runner.reports import ReductionReports
+from support.recorder import ReductionRecorder
 
 REPLICAS = 4
-
-
-class _Keeping:
-    def __init__(self) -> None:
-        self.records: list[observe.ReductionRecord] = []
-        self.reduction = self.records.append
-
-    def placement(self, record: observe.PlacementRecord) -> None: ...
-
-    def variable_created(self, record: observe.VariableRecord) -> None: ...
-
-    def step_began(self, step: int) -> None: ...
-
-    def step_ended(self, record: observe.StepRecord) -> None: ...
-
-    def collective(self, record: observe.CollectiveRecord) -> None: ...
 
 
 @contextmanager
 def recording(strategy: dist.Strategy) -> Iterator[list[RecordedReduction]]:
     """What the strategy reduces meanwhile, as a client of the server has it."""
-    keeping, found = _Keeping(), list[RecordedReduction]()
-    strategy.observe(keeping, reductions_every=1, large_reductions_every=1)
+    recorder, found = ReductionRecorder(), list[RecordedReduction]()
+    strategy.observe(recorder, reductions_every=1, large_reductions_every=1)
     yield found
     strategy.observe(None)
-    found += map(told, keeping.records)
+    found += map(told, recorder.reductions)
 
 
 def told(record: observe.ReductionRecord) -> RecordedReduction:

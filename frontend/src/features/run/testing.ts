@@ -1,4 +1,4 @@
-import type { ArraySummary, LogSegment, Logs, PlacedDevice, Reduction } from "@/api/schema";
+import type { ArraySummary, LogSegment, Logs, PlacedDevice, Placement, Reduction } from "@/api/schema";
 
 let made = 0;
 
@@ -17,6 +17,22 @@ export function placedDevice(some: Partial<PlacedDevice> = {}): PlacedDevice {
     simulated: true,
     replica: 0,
     logical: 0,
+    ...some,
+  };
+}
+
+/** A mirrored run on these devices, of which no step has run yet. */
+export function placementOn(devices: PlacedDevice[], some: Partial<Placement> = {}): Placement {
+  return {
+    run: "run_1",
+    attempt: "att_1",
+    strategy: "mirrored",
+    executor: "spmd",
+    confirmed: true,
+    devices,
+    replicas: [],
+    variables: [],
+    exchanges: { programs: [], more_programs: 0, not_recorded: "no_step" },
     ...some,
   };
 }

@@ -1,7 +1,6 @@
 import { cleanup, fireEvent, render, screen } from "@testing-library/react";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import type { Placement } from "@/api/schema";
-import { placedDevice } from "../testing";
+import { placedDevice, placementOn } from "../testing";
 import { DeviceElements } from "./device-elements";
 import { moveTo } from "./keyboard";
 import { layOut } from "./layout";
@@ -10,17 +9,9 @@ import { paintsFor } from "./paint";
 afterEach(cleanup);
 
 function show(devices: number, planned = false) {
-  const placement: Placement = {
-    run: "run_1",
-    attempt: "att_1",
-    strategy: "mirrored",
-    executor: "spmd",
-    confirmed: true,
-    devices: Array.from({ length: devices }, (_, i) => placedDevice({ index: i, replica: i })),
-    replicas: [],
-    variables: [],
-    exchanges: { programs: [], more_programs: 0, not_recorded: "no_step" },
-  };
+  const placement = placementOn(
+    Array.from({ length: devices }, (_, i) => placedDevice({ index: i, replica: i })),
+  );
   const layout = layOut(placement.devices, "host", 1000);
   const onFocus = vi.fn();
   render(

@@ -1,8 +1,5 @@
 import { fitText, type MapColors } from "./draw";
-import { GROUP_GAP, type Layout, PADDING } from "./layout";
-
-/** Left of a host's outline and label. */
-const BESIDE = 3;
+import { BESIDE, GROUP_GAP, type Layout, PADDING } from "./layout";
 
 /** More devices than a ring is drawn for: one line from each host to the next, with what crosses where there is room. */
 export function drawHostLinks(

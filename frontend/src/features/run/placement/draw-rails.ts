@@ -1,11 +1,9 @@
 import { fitText, type MapColors, roundRect } from "./draw";
 import { drawGlyph } from "./draw-glyph";
-import { type Cell, DOCKED, GROUP_GAP, type Layout, PADDING, RAIL } from "./layout";
+import { BESIDE, type Cell, DOCKED, GROUP_GAP, type Layout, PADDING, RAIL } from "./layout";
 
 const RING_HEIGHT = 8;
 const ARROW = 3;
-/** Left of a host's outline and label. */
-const BESIDE = 3;
 
 /** Mirrored: a ring under each row that every copy is tied to; the copies are kept equal over it. */
 export function drawRing(

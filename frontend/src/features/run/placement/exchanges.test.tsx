@@ -1,7 +1,7 @@
 import { cleanup, render, screen, within } from "@testing-library/react";
 import { afterEach, describe, expect, it } from "vitest";
-import type { Exchange, Exchanges, ExchangeTotal, Placement, ProgramExchanges } from "@/api/schema";
-import { placedDevice } from "../testing";
+import type { Exchange, Exchanges, ExchangeTotal, ProgramExchanges } from "@/api/schema";
+import { placedDevice, placementOn } from "../testing";
 import { hostLinks } from "./draw-hosts";
 import { crossesHosts, crossingText } from "./exchanges";
 import { ExchangesSection } from "./exchanges-section";
@@ -54,19 +54,7 @@ const program = (some: Partial<ProgramExchanges> = {}): ProgramExchanges => ({
   ...some,
 });
 
-function placement(exchanges: Exchanges, hosts = 2): Placement {
-  return {
-    run: "run_1",
-    attempt: "att_1",
-    strategy: "mirrored",
-    executor: "spmd",
-    confirmed: true,
-    devices: gang(hosts, 2),
-    replicas: [],
-    variables: [],
-    exchanges,
-  };
-}
+const placement = (exchanges: Exchanges, hosts = 2) => placementOn(gang(hosts, 2), { exchanges });
 
 const recorded = (...programs: ProgramExchanges[]): Exchanges => ({
   programs,

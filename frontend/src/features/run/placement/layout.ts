@@ -72,6 +72,8 @@ export const PADDING = 12;
 /** Space beside each row of cells for the strategy's lines. */
 export const RAIL = 20;
 export const GROUP_GAP = 24;
+/** Left of a host's outline and label, where lines between hosts are drawn. */
+export const BESIDE = 3;
 /** Group of the cells in the dock. */
 export const DOCKED = -1;
 const DOCK = { x: 0, y: 0, width: 216, height: 52 };

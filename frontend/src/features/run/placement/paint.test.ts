@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Attempt, Host, Placement } from "@/api/schema";
-import { placedDevice } from "../testing";
+import { placedDevice, placementOn } from "../testing";
 import { bytesByHome, paintsFor, railsOf, type Scene } from "./paint";
 import { storageOf } from "./storage";
 
@@ -8,20 +8,7 @@ const devices = Array.from({ length: 9 }, (_, i) =>
   placedDevice({ device: `dev_${i}`, index: i, replica: i }),
 );
 
-function placement(some: Partial<Placement> = {}): Placement {
-  return {
-    run: "run_1",
-    attempt: "att_1",
-    strategy: "mirrored",
-    executor: "spmd",
-    confirmed: true,
-    devices,
-    replicas: [],
-    variables: [],
-    exchanges: { programs: [], more_programs: 0, not_recorded: "no_step" },
-    ...some,
-  };
-}
+const placement = (some: Partial<Placement> = {}) => placementOn(devices, some);
 
 const variable = (homes: string[], size_bytes: number) => ({
   name: "w",
