@@ -44,6 +44,13 @@ export function formatValue(value: UserNumber, digits = 6): string {
     : formatNumber(value, digits);
 }
 
+const MOST_DIGITS = 10;
+
+/** Of a long whole number its last digits, which tell it from others, where there is no room for all: `…6846977`. */
+export function briefDigits(text: string): string {
+  return /^-?\d+$/.test(text) && text.length > MOST_DIGITS ? `…${text.slice(-7)}` : text;
+}
+
 /** A rate per second with steady width: `0.0021`, `0.42`, `12.4`, `310`. */
 export function formatRate(value: Maybe<number>): string {
   if (!isNumber(value)) return NOT_REPORTED;

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { axisOf, metricAxis } from "./axis";
+import { apartTicks, axisOf, metricAxis, textRoom } from "./axis";
 import { bestOf, type Outcome } from "./best";
 import { describeOutcome } from "./parallel-plot";
 
@@ -36,9 +36,20 @@ describe("an axis of a sweep", () => {
     const axis = axisOf("seed", seeds);
 
     expect(seeds.map(axis.at)).toEqual([0, 1]);
-    expect(axis.ticks.map(({ text }) => text)).toEqual(["…921504606846976", "…921504606846977"]);
+    expect(axis.ticks.map(({ text }) => text)).toEqual(["…6846976", "…6846977"]);
     expect(axisOf("seed", [1, 2n ** 60n]).at(2n ** 60n)).toBe(1);
     expect(metricAxis("found", [seeds[0]]).at(seeds[0])).toBe(0.5);
+  });
+
+  it("has room for its longest text, and drops those that would touch", () => {
+    const axis = axisOf(
+      "seed",
+      [1, 2, 3, 4].map((n) => 2n ** 60n + BigInt(n)),
+    );
+
+    expect(textRoom(axis)).toBeGreaterThan(8 * 6);
+    expect(apartTicks(axis, (share) => 600 * share)).toHaveLength(4);
+    expect(apartTicks(axis, (share) => 150 * share).map(({ at }) => at)).toEqual([0, 2 / 3]);
   });
 
   it("names the best run by all digits of its numbers", () => {

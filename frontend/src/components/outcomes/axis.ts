@@ -1,6 +1,6 @@
 import type { JsonValue } from "@/api/schema";
 import { extentOf, leastSpan, niceTicks, ROUNDING, shareOf, tickTexts } from "@/components/charts/scale";
-import { formatValue } from "@/lib/format";
+import { briefDigits, formatValue } from "@/lib/format";
 import { exactText, isUserNumber, type UserNumber } from "@/lib/wire-numbers";
 
 /** Where the values of a parameter or metric stand along an axis, as a share of its length from the low end. */
@@ -13,6 +13,8 @@ export interface Axis {
 const LOG_FROM = 50;
 const MAX_TEXTS = 12;
 const MAX_CHARACTERS = 16;
+/** Of type of 10 px: a digit has 6.2, a text is hardly wider. */
+const CHARACTER_PX = 6.4;
 
 /** The axis of an outcome: round numbers, as there is no value that was chosen; by its logarithm where it spans much. */
 export function metricAxis(name: string, values: readonly (UserNumber | undefined)[]): Axis {
@@ -67,11 +69,25 @@ function categories(name: string, values: readonly JsonValue[]): Axis {
   };
 }
 
-/** Of a long whole number its end, which tells it from others; of anything else its beginning. */
 function shortened(text: string): string {
-  if (text.length <= MAX_CHARACTERS) return text;
-  const kept = MAX_CHARACTERS - 1;
-  return /^-?\d+$/.test(text) ? `…${text.slice(-kept)}` : `${text.slice(0, kept)}…`;
+  const brief = briefDigits(text);
+  return brief.length > MAX_CHARACTERS ? `${brief.slice(0, MAX_CHARACTERS - 1)}…` : brief;
+}
+
+/** The ticks whose texts do not touch each other along a line, of which each share of it stands at `x`. */
+export function apartTicks({ ticks }: Axis, x: (share: number) => number): Axis["ticks"] {
+  const kept: Axis["ticks"] = [];
+  const half = ({ text }: Axis["ticks"][number]) => (text.length * CHARACTER_PX) / 2;
+  for (const tick of [...ticks].sort((a, b) => a.at - b.at)) {
+    const before = kept.at(-1);
+    if (!before || x(tick.at) - half(tick) > x(before.at) + half(before) + CHARACTER_PX) kept.push(tick);
+  }
+  return kept;
+}
+
+/** Room for the texts of an axis beside it. */
+export function textRoom({ ticks }: Axis): number {
+  return Math.max(...ticks.map(({ text }) => text.length), 0) * CHARACTER_PX;
 }
 
 function decades(low: number, high: number): number[] {

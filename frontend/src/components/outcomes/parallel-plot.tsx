@@ -5,13 +5,14 @@ import { useSize } from "@/components/charts/use-size";
 import { classNames } from "@/lib/class-names";
 import { formatValue } from "@/lib/format";
 import { exactText } from "@/lib/wire-numbers";
-import { type Axis, axisOf, metricAxis } from "./axis";
+import { type Axis, axisOf, metricAxis, textRoom } from "./axis";
 import { bestOf, type Outcome, type Outcomes } from "./best";
 
 const HEIGHT = 260;
 /** Narrower, axes' names would touch: the picture scrolls. */
 const LEAST_AXIS_PX = 110;
 const PAD = { left: 56, right: 72, top: 30, bottom: 14 };
+const BESIDE_AXIS = 8;
 
 /** A line for each run over an axis for each parameter; the last axis is the outcome, and the best run stands out. */
 export function ParallelPlot({ outcomes, metric }: { outcomes: Outcomes; metric: OutcomeMetric }) {
@@ -33,9 +34,11 @@ export function ParallelPlot({ outcomes, metric }: { outcomes: Outcomes; metric:
       rows.map((row) => row.metrics[metric.name]),
     ),
   ];
+  const [left, right] = [axes[0], axes.at(-1)].map((axis) => (axis ? textRoom(axis) + BESIDE_AXIS : 0));
+  const pad = { left: Math.max(PAD.left, left ?? 0), right: Math.max(PAD.right, right ?? 0) };
   const width = Math.max(room, axes.length * LEAST_AXIS_PX);
   const shown = rows.find((row) => row.run === pointed) ?? best;
-  const x = (at: number) => PAD.left + (at / (axes.length - 1)) * (width - PAD.left - PAD.right);
+  const x = (at: number) => pad.left + (at / (axes.length - 1)) * (width - pad.left - pad.right);
   return (
     <figure className="overflow-x-auto pt-2" ref={figure}>
       <svg

@@ -2,13 +2,14 @@ import { useNavigate } from "@tanstack/react-router";
 import { useRef, useState } from "react";
 import type { OutcomeMetric } from "@/api/schema";
 import { useSize } from "@/components/charts/use-size";
-import { axisOf, metricAxis } from "./axis";
+import { apartTicks, axisOf, metricAxis, textRoom } from "./axis";
 import { bestOf, type Outcomes } from "./best";
 import { describeOutcome } from "./parallel-plot";
 
 const HEIGHT = 260;
 const LEAST_PX = 320;
 const PAD = { left: 64, right: 24, top: 12, bottom: 36 };
+const BESIDE_AXIS = 8;
 
 /** A dot for each run: one parameter along, the outcome up. */
 export function ScatterPlot({
@@ -35,8 +36,9 @@ export function ScatterPlot({
   );
   const best = bestOf(rows, metric);
   const width = Math.max(room, LEAST_PX);
+  const left = Math.max(PAD.left, textRoom(up) + BESIDE_AXIS);
   const shown = rows.find((row) => row.run === pointed) ?? best;
-  const x = (share: number) => PAD.left + 12 + share * (width - PAD.left - PAD.right - 24);
+  const x = (share: number) => left + 12 + share * (width - left - PAD.right - 24);
   const y = (share: number) => HEIGHT - PAD.bottom - 8 - share * (HEIGHT - PAD.top - PAD.bottom - 16);
   return (
     <figure className="overflow-x-auto pt-2" ref={figure}>
@@ -53,7 +55,7 @@ export function ScatterPlot({
           <g key={tick.text}>
             <line
               className="stroke-(--line)"
-              x1={PAD.left}
+              x1={left}
               x2={width - PAD.right}
               y1={y(tick.at)}
               y2={y(tick.at)}
@@ -62,14 +64,14 @@ export function ScatterPlot({
               className="pointer-events-none fill-(--muted) stroke-(--bg) stroke-4 text-[10px] [paint-order:stroke]"
               dominantBaseline="middle"
               textAnchor="end"
-              x={PAD.left - 8}
+              x={left - BESIDE_AXIS}
               y={y(tick.at)}
             >
               {tick.text}
             </text>
           </g>
         ))}
-        {along.ticks.map((tick) => (
+        {apartTicks(along, x).map((tick) => (
           <text
             className="pointer-events-none fill-(--muted) stroke-(--bg) stroke-4 text-[10px] [paint-order:stroke]"
             key={tick.text}
@@ -85,7 +87,7 @@ export function ScatterPlot({
         </text>
         <line
           className="stroke-(--line-strong)"
-          x1={PAD.left}
+          x1={left}
           x2={width - PAD.right}
           y1={HEIGHT - PAD.bottom}
           y2={HEIGHT - PAD.bottom}

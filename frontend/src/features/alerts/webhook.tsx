@@ -21,7 +21,7 @@ export function WebhookItem({ webhook }: { webhook: Webhook }) {
       <div className="flex flex-wrap items-baseline gap-x-3 gap-y-1">
         <h3 className="font-strong">{webhook.name}</h3>
         <State webhook={webhook} />
-        <code className="min-w-0 break-all text-muted">{webhook.url}</code>
+        <code className="min-w-0 break-all text-muted leading-4">{webhook.url}</code>
       </div>
       <p className="mt-1 text-muted">
         {webhook.alerts.map(wordOf).join(", ")}

@@ -47,7 +47,7 @@ export function BatchPage() {
     <div className="space-y-7 px-4 py-5 lg:px-6">
       {error && <StaleBanner error={error} since={batch.dataUpdatedAt} />}
       <header className="flex flex-wrap items-start gap-x-4 gap-y-2">
-        <div className="min-w-0 flex-1">
+        <div className="min-w-0 flex-1 basis-60">
           <h1 className="flex flex-wrap items-baseline gap-x-3 text-lg">
             <span className="truncate">{batch.data.name || batch.data.jobs.join(", ")}</span>
             <code className="font-normal text-muted text-sm" title={batch.data.id}>

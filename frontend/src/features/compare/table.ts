@@ -1,6 +1,6 @@
 /** Runs side by side: what was asked for and what came out, row by row. */
 import type { JsonValue, Run } from "@/api/schema";
-import { formatDuration, formatValue, secondsBetween } from "@/lib/format";
+import { briefDigits, formatDuration, formatValue, secondsBetween } from "@/lib/format";
 import { exactText, isUserNumber, type UserNumber } from "@/lib/wire-numbers";
 
 export interface Row {
@@ -96,6 +96,15 @@ function wholeText(value: JsonValue | undefined): string | undefined {
   return typeof value === "string" ? value : exactText(value);
 }
 
+/** As part of a name, which is short and ends with the id: all digits stand in the rows. */
+function nameText(value: JsonValue | undefined): string | undefined {
+  const whole = wholeText(value);
+  if (!isUserNumber(value) || whole === undefined || whole.length <= MOST_CHARACTERS) return whole;
+  return briefDigits(formatValue(value));
+}
+
+const MOST_CHARACTERS = 10;
+
 function textOf(value: JsonValue | undefined): string | undefined {
   if (value === undefined || value === null) return undefined;
   if (isUserNumber(value)) return formatValue(value);
@@ -122,7 +131,7 @@ export function labelOf(run: Run, names: readonly string[], short: string): stri
   const told = names
     .slice(0, MOST_NAMED)
     .filter((name) => used[name] !== undefined)
-    .map((name) => `${name}=${wholeText(used[name])}`);
+    .map((name) => `${name}=${nameText(used[name])}`);
   return `${told.length > 0 ? told.join(" ") : `${run.job} v${run.version}`} ${short}`;
 }
 

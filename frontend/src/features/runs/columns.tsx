@@ -121,7 +121,12 @@ function sortable(column: RunColumn, chosen: readonly string[], { sort, onSort }
     header: (
       <button
         aria-description={`Sort by ${name}${direction ? `, now ${direction}` : ""}`}
-        className={classNames("inline-flex items-center gap-1 hover:text-text", direction && "text-text")}
+        className={classNames(
+          "inline-flex items-center gap-1 hover:text-text",
+          // Heading and numbers end at the same place: the arrow's room is before it.
+          column.align === "right" && "flex-row-reverse",
+          direction && "text-text",
+        )}
         onClick={() => onSort(name)}
         type="button"
       >

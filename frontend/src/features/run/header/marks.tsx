@@ -58,7 +58,7 @@ export function Note({ run }: { run: Marked }) {
   return (
     <div className="flex max-w-3xl basis-full flex-wrap items-start gap-x-3">
       <div
-        className="max-h-30 min-w-0 overflow-y-auto break-words border-line-strong border-l-2 pl-3"
+        className="max-h-30 min-w-0 overflow-y-auto wrap-anywhere border-line-strong border-l-2 pl-3"
         data-testid="run-note"
         // biome-ignore lint/a11y/noNoninteractiveTabindex: a box that scrolls must be reachable by keyboard
         tabIndex={0}
@@ -70,7 +70,7 @@ export function Note({ run }: { run: Marked }) {
           </div>
         ))}
       </div>
-      <Button compact look="quiet" onClick={() => setEditing(true)}>
+      <Button className="-my-1" compact look="quiet" onClick={() => setEditing(true)}>
         Edit the note
       </Button>
     </div>
@@ -98,7 +98,7 @@ function EditNote({ run, onClose }: { run: Marked; onClose: () => void }) {
         autoFocus
         className="min-w-0 flex-1 basis-80 rounded-control border border-line-strong bg-bg px-2 py-1 aria-invalid:border-bad"
         onChange={(event) => setText(event.target.value)}
-        rows={3}
+        rows={rowsOf(text)}
         value={text}
       />
       <Button compact disabled={mark.isPending || over > 0} look="primary" type="submit">
@@ -116,6 +116,12 @@ function EditNote({ run, onClose }: { run: Marked; onClose: () => void }) {
       <Refused error={mark.error} />
     </form>
   );
+}
+
+/** As many as a short note needs; a long one scrolls. */
+function rowsOf(text: string): number {
+  const rows = text.split("\n").reduce((sum, line) => sum + Math.max(1, Math.ceil(line.length / 80)), 0);
+  return Math.min(8, Math.max(3, rows));
 }
 
 function Refused({ error }: { error: unknown }) {

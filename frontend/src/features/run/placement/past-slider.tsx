@@ -13,7 +13,7 @@ interface Props {
 /** Takes a picture back to how it was earlier. */
 export function PastSlider({ label, last, at, text, onChange }: Props) {
   return (
-    <label className="flex flex-wrap items-center gap-3 pt-2 text-muted text-xs">
+    <label className="flex flex-wrap items-center gap-3 pt-3 pb-1 text-muted text-xs">
       {label}
       <input
         aria-valuetext={text}

@@ -4,7 +4,8 @@ import type { MemberUsage } from "@/api/schema";
 import { ScrollBox } from "@/components/ui/scroll-box";
 import { Section } from "@/components/ui/section";
 import { ErrorState, SkeletonRows, StaleBanner } from "@/components/ui/view-states";
-import { formatBytes, formatInteger, formatNumber, formatUtc } from "@/lib/format";
+import { formatBytes, formatInteger, formatNumber, formatTime, formatUtc } from "@/lib/format";
+import { useNow } from "@/lib/now";
 import { usageQuery } from "../queries";
 import { PastSlider } from "./past-slider";
 
@@ -102,6 +103,7 @@ function Table({ members, ended }: { members: readonly MemberUsage[]; ended: boo
 
 function Row({ member, ended }: { member: MemberUsage; ended: boolean }) {
   const { usage } = member;
+  const now = useNow();
   return (
     <tr className="h-8 border-line border-b last:border-b-0">
       <td className="pr-6 tabular-nums">{member.rank}</td>
@@ -128,7 +130,9 @@ function Row({ member, ended }: { member: MemberUsage; ended: boolean }) {
           <td className="pr-6">
             <DeviceMemory devices={usage.devices ?? []} />
           </td>
-          <td className="text-muted tabular-nums">{formatUtc(member.at)}</td>
+          <td className="text-muted tabular-nums" title={formatUtc(member.at)}>
+            {formatTime(member.at, now)}
+          </td>
         </>
       ) : (
         <td className="text-muted" colSpan={5}>

@@ -132,21 +132,27 @@ interface TicksProps {
   format: (at: number) => string;
 }
 
+/** On a phone a moment behind this share of the lane would be cut: its mark stands alone. */
+const LAST_SHARE = 0.86;
+
 /** What moments stand under the lanes. */
 export function Ticks({ range, ticks, format }: TicksProps) {
   return (
     <div className={`${GRID} pb-3 text-2xs text-muted`}>
       <span />
       <div className="relative h-5 overflow-hidden">
-        {ticks.map((at) => (
-          <span
-            className="absolute top-0 whitespace-nowrap border-line-strong border-l pt-1 pl-1"
-            key={at}
-            style={{ left: `${(100 * (at - range.from)) / (range.to - range.from)}%` }}
-          >
-            {format(at)}
-          </span>
-        ))}
+        {ticks.map((at) => {
+          const share = (at - range.from) / (range.to - range.from);
+          return (
+            <span
+              className="absolute top-0 h-full whitespace-nowrap border-line-strong border-l pt-1 pl-1"
+              key={at}
+              style={{ left: `${100 * share}%` }}
+            >
+              <span className={share > LAST_SHARE ? "max-sm:hidden" : ""}>{format(at)}</span>
+            </span>
+          );
+        })}
       </div>
     </div>
   );

@@ -88,8 +88,10 @@ export function TracedSteps({ runId, ended }: { runId: string; ended: boolean })
       note={all.length > 0 && `${formatInteger(all.length)}${pages.hasNextPage ? " newest" : ""}`}
       title="Traced steps"
     >
-      <GapNote runId={runId} what="profile" />
-      <LostTraces lost={lost} />
+      <div className="pt-3 empty:hidden">
+        <GapNote runId={runId} what="profile" />
+        <LostTraces lost={lost} />
+      </div>
       {chosen ? (
         <Traced key={chosen.id} profile={chosen} runId={runId} />
       ) : (
