@@ -14,7 +14,7 @@ import { runQuery, runsQuery } from "./queries";
 
 const BIG = 1152921504606846977n;
 const RUN = `{"id":"run_a","last_event":12345678901234567890,"note":"of 1152921504606846976, \\"-9007199254740993\\"",
-"parameters":{"seed":1152921504606846977},
+"parameters":{"seed":1152921504606846977},"spec":{"defaults":{"seed":1152921504606846977}},
 "result":{"n":1152921504606846976,"m":[-9007199254740993,9007199254740991,1.5,1e300,"1152921504606846977"]},
 "summary":{"big":18446744073709551615,"loss":0.25}}`;
 
@@ -38,6 +38,7 @@ it("keeps the whole numbers of a run's program, beyond those of a float", async 
   expect(String(run.summary?.big)).toBe("18446744073709551615");
   expect(run.summary?.loss).toBe(0.25);
   expect(run.parameters.seed).toBe(BIG);
+  expect(run.spec.defaults?.seed).toBe(BIG);
 });
 
 it("leaves numbers of the server ones to count with", async () => {
