@@ -174,6 +174,8 @@ def _live_through(world: World) -> None:
         run.wait(timeout=END_S)
     world.runs |= started
     world.runs["gang"] = gang = client.submit(write("two_hosts", GANG), replicas=12, platform="cpu")
+    # A run of a higher priority would take its devices, were it there before.
+    wait_until(lambda: gang.refresh().state != "QUEUED", timeout_s=END_S, what="the gang has its devices")
     world.runs["queued"] = client.submit(write("waits", GANG), replicas=8, platform="cpu", priority=5)
     wait_until(lambda: (gang.refresh().progress.step or 0) > 200, timeout_s=END_S, what="the gang has made 200 steps")
 
