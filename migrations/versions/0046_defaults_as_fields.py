@@ -24,7 +24,11 @@ Value = tuple[int, float, str]
 
 _VERSION = sa.table("job_version", *map(sa.column, ("id", "defaults")))
 _FIELD = sa.table("field", *map(sa.column, ("id", "project_id", "name")))
-_RUN_FIELD = sa.table("run_field", *map(sa.column, ("run", "field_id", "kind", "number", "text")))
+_INSERT = sa.text(
+    "INSERT INTO run_field (run, field_id, kind, number, text) VALUES (:run, :field_id, :kind, :number, :text)"
+    " ON CONFLICT DO NOTHING"
+)
+"""Whoever went back behind this revision kept the fields that it had made."""
 _LONGEST_NAME, _LONGEST_TEXT_BYTES, _MOST_PARAMETERS = 200, 256, 200
 _EXACT_FROM, _EXACT_BELOW = 2**53, 2**64
 
@@ -65,7 +69,7 @@ def _store(connection: sa.Connection, found: Mapping[tuple[str, int], Mapping[st
             for name, (kind, number, text) in fields.items()
         ]
         if rows:
-            connection.execute(sa.insert(_RUN_FIELD), rows)
+            connection.execute(_INSERT, rows)
 
 
 def _known(connection: sa.Connection, project_id: str, names: set[str]) -> dict[str, int]:

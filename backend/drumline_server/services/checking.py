@@ -252,6 +252,8 @@ class Checked:
     resume_from: str | None
     """The checkpoint that its first attempt resumes from."""
     warnings: tuple[api.RunWarning, ...] = ()
+    left_out: int = 0
+    """Parameters that have their default, which is stored with the run as a field."""
 
 
 class Checker:
@@ -265,6 +267,7 @@ class Checker:
         self._project_id = project_id
         self._bundles: dict[str, api.Bundle] = {}
         self._hosts: dict[str, list[HostCapacity]] = {}
+        self._with_default: dict[ProgramRef, frozenset[str]] = {}
         self._planned: dict[ProgramRef, list[PlannedContent]] = {}
         self._chips: dict[Shape, Chips | None] = {}
         self._homes: dict[str, capacity.ResumeLocation | None] = {}
@@ -285,7 +288,8 @@ class Checker:
         )
         if resume_from and not body.wait_for_devices:
             check_readable(body, self._home_of(resume_from), self._hosts_with(body.resources.platform))
-        return Checked(parameters, body.plan, resume_from, warnings)
+        left_out = len(self._names_with_default(body.job.program) - parameters.keys())
+        return Checked(parameters, body.plan, resume_from, warnings, left_out)
 
     def _check_fits(self, body: RunSubmit, parameters: dict[str, JsonValue]) -> None:
         """Judges by the plan that it was submitted from, else by one of the same content for the chips it would get."""
@@ -314,6 +318,13 @@ class Checker:
         """What the program takes for parameters that are left out."""
         entrypoint = program.find(self._bundle(called.bundle).entrypoints, called.entrypoint)
         return {one.name: one.default for one in entrypoint.parameters if not one.required}
+
+    def _names_with_default(self, called: ProgramRef) -> frozenset[str]:
+        """Looked up once for all runs of a program."""
+        if called not in self._with_default:
+            defaults = self._defaults(called)
+            self._with_default[called] = frozenset(name for name in defaults if defaults[name] is not None)
+        return self._with_default[called]
 
     def _check_shape(self, body: RunSubmit) -> tuple[api.RunWarning, ...]:
         """Judges each shape once: the runs of a sweep all have the same."""

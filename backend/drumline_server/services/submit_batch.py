@@ -178,7 +178,7 @@ def _ends(runs: Sequence[tuple[RunSubmit, Checked]]) -> Iterator[int]:
     cost = 0
     for place, (run, checked) in enumerate(runs):
         job = run.job.model_dump_json()
-        rows = len(checked.parameters) + 2 * len(run.labels)
+        rows = len(checked.parameters) + checked.left_out + 2 * len(run.labels)
         own = 1 + len(json.dumps(checked.parameters)) // _CHARACTERS + rows // _FIELDS
         own += 0 if job in jobs else _NEW_VERSION
         if cost and cost + own > _PART:

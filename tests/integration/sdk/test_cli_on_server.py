@@ -187,7 +187,7 @@ def test_random_sweep_and_points_come_from_the_command_line(
     values = [row.parameters["epochs"] for row in drawn.outcomes()]
     assert all(isinstance(value, int) and 1 <= value <= 50 for value in values)
     assert len(set(map(str, values))) == 3
-    assert [row.parameters for row in listed.outcomes()] == [{"epochs": 3}, {"epochs": 4}]
+    assert [row.parameters for row in listed.outcomes()] == [{"epochs": 3, "layers": [8]}, {"epochs": 4, "layers": [8]}]
 
 
 @pytest.mark.parametrize(

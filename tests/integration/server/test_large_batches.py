@@ -9,11 +9,13 @@ import pytest
 from sqlalchemy.orm import Session
 
 from drumline.contracts import api
+from drumline.contracts.spec import MAX_PARAMETERS
 from drumline.contracts.states import RunState
 from drumline.contracts.sweeps import BatchSubmit, GridSweep, SweepSubmit
 from drumline_server.base.errors import CapError, DrumlineError
 from drumline_server.lifecycle.run_changes import batches_to_cancel, cancel_part
 from drumline_server.services import batches, run_changes, submit_batch
+from drumline_server.services.bundles import store_bundle
 from drumline_server.services.submit import room_to_wait
 from support.core import TESTER, Core, submission_body
 from support.edge import EdgeServer, edge_server
@@ -39,6 +41,16 @@ def sweep_of(runs: int, **changes: Any) -> SweepSubmit:
         parameters={"epochs": list(range(1, runs // 10 + 1)), "learning_rate": [n / 10 for n in range(10)]}
     )
     return SweepSubmit(name="many", run=submission_body(**changes), sweep=sweep)
+
+
+def of_many_defaults(core: Core) -> dict[str, Any]:
+    """A job whose program has as many parameters with defaults as one may."""
+    names = ("epochs", "learning_rate", *(f"p{place}" for place in range(MAX_PARAMETERS - 2)))
+    parameters = tuple(api.ProgramParameter(name=name, type="float", required=False, default=0.5) for name in names)
+    entrypoint = api.ProgramEntrypoint(entrypoint="wide:main", summary="", parameters=parameters)
+    packed = api.Bundle(sha256="sha256:" + "cd" * 32, size_bytes=100, files=1, entrypoints=(entrypoint,))
+    core.write(lambda session: store_bundle(session, core.project_id, packed, by=TESTER, now=core.clock.now()))
+    return {"name": "wide", "program": {"bundle": packed.sha256, "entrypoint": "wide:main"}}
 
 
 def prepared(core: Core, body: SweepSubmit | BatchSubmit, key: str = "key") -> submit_batch.Prepared:
@@ -95,7 +107,7 @@ def test_a_sweep_of_ten_thousand_runs_is_one_request(server: EdgeServer) -> None
 
 
 @pytest.mark.usefixtures("_no_collections")
-@pytest.mark.parametrize("kind", ["sweep", "wide", "jobs"])
+@pytest.mark.parametrize("kind", ["sweep", "wide", "jobs", "defaults"])
 def test_no_transaction_of_a_large_batch_takes_the_writer_for_long(core: Core, kind: str) -> None:
     core.add_worker()
     wide = {"learning_rate": 0.1}
@@ -105,6 +117,7 @@ def test_no_transaction_of_a_large_batch_takes_the_writer_for_long(core: Core, k
             runs=[submission_body(parameters=wide, labels={f"l{n}": "x" * 60 for n in range(16)})] * 600
         ),
         "jobs": lambda: BatchSubmit(runs=[submission_body(job={"name": f"digits-{n}"}) for n in range(30)]),
+        "defaults": lambda: sweep_of(600, job=of_many_defaults(core)),
     }
     wanted = prepared(core, bodies[kind]())
     steps: list[submit_batch.BatchResult | submit_batch.Begun] = []
