@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from drumline.contracts import api
@@ -129,8 +130,13 @@ def _start(server: WorkerServer, worker: WorkerProcess, spent: dict[str, float],
 
 
 def _freeze(worker: WorkerProcess, spent: dict[str, float]) -> None:
-    """All of the host but the worker itself stands still for 1.1 s."""
+    """All of the host but the worker itself stands still for 1.1 s.
+
+    They are asleep before: a shim that is stopped while it works cannot tell that from slow work (docs/plan.md).
+    """
     processes = [each for each in worker.processes() if each.pid != worker.pid]
+    at_work = {psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP}
+    wait_until(lambda: not at_work & {each.status() for each in processes}, timeout_s=60, what="all of them sleep")
     with timing(spent, "frozen"):
         for each in processes:
             each.send_signal(signal.SIGSTOP)
