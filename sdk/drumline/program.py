@@ -160,6 +160,14 @@ def check_parameters(entrypoint: ProgramEntrypoint, parameters: Mapping[str, Jso
     return {name: _fit(offered[name], value) for name, value in parameters.items()}
 
 
+def known_defaults(entrypoint: ProgramEntrypoint) -> dict[str, JsonValue]:
+    """What `main` takes for parameters that are left out, as far as its source tells.
+
+    A default of None is not among them: that is also how one reads that only running the program could tell.
+    """
+    return {each.name: each.default for each in entrypoint.parameters if each.default is not None}
+
+
 def check_batch_parameter(entrypoint: ProgramEntrypoint, parameters: Mapping[str, JsonValue], name: str) -> None:
     """Whether larger values of the parameter `name` can be tried, with the given `parameters`.
 

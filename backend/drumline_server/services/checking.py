@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 from sqlalchemy.orm import Session
@@ -252,8 +252,8 @@ class Checked:
     resume_from: str | None
     """The checkpoint that its first attempt resumes from."""
     warnings: tuple[api.RunWarning, ...] = ()
-    left_out: int = 0
-    """Parameters that have their default, which is stored with the run as a field."""
+    defaults: Mapping[str, JsonValue] = field(default_factory=dict)
+    """What the program takes for parameters that are left out, as far as its source tells; one for all its runs."""
 
 
 class Checker:
@@ -267,7 +267,7 @@ class Checker:
         self._project_id = project_id
         self._bundles: dict[str, api.Bundle] = {}
         self._hosts: dict[str, list[HostCapacity]] = {}
-        self._with_default: dict[ProgramRef, frozenset[str]] = {}
+        self._known_defaults: dict[ProgramRef, dict[str, JsonValue]] = {}
         self._planned: dict[ProgramRef, list[PlannedContent]] = {}
         self._chips: dict[Shape, Chips | None] = {}
         self._homes: dict[str, capacity.ResumeLocation | None] = {}
@@ -288,8 +288,7 @@ class Checker:
         )
         if resume_from and not body.wait_for_devices:
             check_readable(body, self._home_of(resume_from), self._hosts_with(body.resources.platform))
-        left_out = len(self._names_with_default(body.job.program) - parameters.keys())
-        return Checked(parameters, body.plan, resume_from, warnings, left_out)
+        return Checked(parameters, body.plan, resume_from, warnings, self._defaults_told(body.job.program))
 
     def _check_fits(self, body: RunSubmit, parameters: dict[str, JsonValue]) -> None:
         """Judges by the plan that it was submitted from, else by one of the same content for the chips it would get."""
@@ -319,12 +318,12 @@ class Checker:
         entrypoint = program.find(self._bundle(called.bundle).entrypoints, called.entrypoint)
         return {one.name: one.default for one in entrypoint.parameters if not one.required}
 
-    def _names_with_default(self, called: ProgramRef) -> frozenset[str]:
-        """Looked up once for all runs of a program."""
-        if called not in self._with_default:
-            defaults = self._defaults(called)
-            self._with_default[called] = frozenset(name for name in defaults if defaults[name] is not None)
-        return self._with_default[called]
+    def _defaults_told(self, called: ProgramRef) -> dict[str, JsonValue]:
+        """Those of `_defaults` that the source tells; the same object for all runs of the program."""
+        if called not in self._known_defaults:
+            entrypoint = program.find(self._bundle(called.bundle).entrypoints, called.entrypoint)
+            self._known_defaults[called] = program.known_defaults(entrypoint)
+        return self._known_defaults[called]
 
     def _check_shape(self, body: RunSubmit) -> tuple[api.RunWarning, ...]:
         """Judges each shape once: the runs of a sweep all have the same."""

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.base import new_id
 from drumline.contracts.spec import JobSpec, ProgramRef
+from drumline.program import known_defaults
 from drumline_server.base.callers import decode_cursor, page_of
 from drumline_server.base.errors import NotFoundError
 from drumline_server.services import bundles
@@ -150,6 +151,7 @@ def ensure_version(
     if found is None or not found[1]:
         bundles.take_bundle(session, project_id, spec.program.bundle)
     if found is not None:
+        know_defaults(session, found[0])
         return found[0], False
     job = _lock_job(session, project_id, spec.name, by=by, now=now)
     known = find_version(session, job.id, digest)
@@ -164,9 +166,7 @@ def ensure_version(
         content_hash=digest,
         bundle=spec.program.bundle,
         entrypoint=spec.program.entrypoint,
-        strategy=spec.strategy.model_dump(mode="json"),
-        record=spec.record.model_dump(mode="json"),
-        checkpoint=spec.checkpoint.model_dump(mode="json"),
+        **{part: getattr(spec, part).model_dump(mode="json") for part in ("strategy", "record", "checkpoint")},
         defaults=_defaults_of(session, project_id, spec.program),
         created_at=now,
         **principal_columns("created_by", by),
@@ -180,8 +180,15 @@ def ensure_version(
 def _defaults_of(session: Session, project_id: str, called: ProgramRef) -> dict[str, JsonValue]:
     """What the program takes for parameters that are left out, where that is no None and its source tells it."""
     offered = bundles.get_bundle(session, project_id, called.bundle).entrypoints
-    parameters = next((each.parameters for each in offered if each.entrypoint == called.entrypoint), ())
-    return {one.name: one.default for one in parameters if one.default is not None}
+    found = next((each for each in offered if each.entrypoint == called.entrypoint), None)
+    return {} if found is None else known_defaults(found)
+
+
+def know_defaults(session: Session, version: JobVersion) -> None:
+    """Keeps them with a version whose bundle is there, and was gone when versions got theirs."""
+    if version.defaults is None:
+        called = ProgramRef(bundle=version.bundle, entrypoint=version.entrypoint)
+        version.defaults = _defaults_of(session, version.project_id, called)
 
 
 def roll_back(session: Session, project_id: str, name: str, number: int, *, by: api.PrincipalRef, now: int) -> api.Job:

@@ -1,10 +1,10 @@
 """Takes submissions: all is checked, then jobs, versions, runs, events and keys are stored in one transaction."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import BaseModel, ValidationError
 from sqlalchemy import func, insert, select
 from sqlalchemy.orm import Session
 
@@ -63,7 +63,7 @@ def queue_rows(session: Session, orders: Sequence[CheckedRun], *, now: int) -> l
     for row, number in zip(rows, fields.take_numbers(session, len(rows)), strict=True):
         row["number"] = number
     session.execute(_INSERT, rows)
-    _add_fields(session, rows, {order.version.id: order.version.defaults or {} for order in orders})
+    _add_fields(session, orders, rows)
     labels = [
         {"run_id": row["id"], "key": key, "value": value, "project_id": row["project_id"]}
         for row in rows
@@ -77,15 +77,19 @@ def queue_rows(session: Session, orders: Sequence[CheckedRun], *, now: int) -> l
     return rows
 
 
-def _add_fields(session: Session, rows: Sequence[Row], defaults: Mapping[str, Mapping[str, JsonValue]]) -> None:
-    """`defaults`: of parameters, by version."""
+def _add_fields(session: Session, orders: Sequence[CheckedRun], rows: Sequence[Row]) -> None:
     by_project: dict[str, dict[int, fields.Fields]] = {}
-    for row in rows:
-        used = fields.parameter_fields(fields.with_defaults(row["parameters"], defaults[row["version_id"]]))
-        found = used | fields.label_fields(row["labels"])
-        by_project.setdefault(row["project_id"], {})[row["number"]] = found
+    alike: dict[str, dict[int, fields.Alike]] = {}
+    left_out = fields.LeftOut()
+    for order, row in zip(orders, rows, strict=True):
+        project_id, number = row["project_id"], row["number"]
+        given = fields.parameter_fields(row["parameters"])
+        by_project.setdefault(project_id, {})[number] = given | fields.label_fields(row["labels"])
+        if order.version.defaults:
+            taken = left_out.of(order.version.defaults, row["parameters"], len(given))
+            alike.setdefault(project_id, {}).setdefault(id(taken), fields.Alike([], taken)).runs.append(number)
     for project_id, runs in sorted(by_project.items()):
-        fields.add_fields(session, project_id, runs)
+        fields.add_fields(session, project_id, runs, [*alike.get(project_id, {}).values()])
 
 
 def room_to_wait(session: Session, project_id: str, most: int) -> int:
@@ -292,6 +296,7 @@ def rerun(session: Session, request: Rerun, *, most_waiting: int, now: int) -> S
         return SubmissionResult(api.SubmittedRun.model_validate(stored_answer), replayed=True)
     version = version_of(session, old)
     bundles.take_bundle(session, request.project_id, version.bundle)
+    jobs.know_defaults(session, version)
     body = _original_submission(session, old, version, request.body)
     try:
         checked = Checker(session, request.project_id, now=now).check(body)

@@ -22,7 +22,7 @@ from drumline_server.services import batches, sweeps
 from drumline_server.services.checking import Checked, Checker, require_storable
 from drumline_server.services.jobs import ensure_version
 from drumline_server.services.submit import CheckedRun, no_room_to_wait, queue_rows, room_to_wait
-from drumline_server.storage import history
+from drumline_server.storage import fields, history
 from drumline_server.storage.models import Batch, JobVersion, principal_columns
 from drumline_server.storage.requests import (
     UNFINISHED,
@@ -44,6 +44,8 @@ _CHARACTERS = 1_000
 """Of parameters that cost as much to store as a run."""
 _FIELDS = 8
 """Rows of labels and of fields that cost as much to store as a run; a label is one of each, a parameter a field."""
+_COPIED_FIELDS = 50
+"""Fields of parameters that are left out, as another run of the part has them, that cost as much to store as a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,18 +177,26 @@ def queue_part(session: Session, begun: Begun, *, most_waiting: int, now: int) -
 
 def _ends(runs: Sequence[tuple[RunSubmit, Checked]]) -> Iterator[int]:
     jobs: set[str] = set()
+    sent: set[int] = set()
+    left_out = fields.LeftOut()
     cost = 0
     for place, (run, checked) in enumerate(runs):
-        job = run.job.model_dump_json()
-        rows = len(checked.parameters) + checked.left_out + 2 * len(run.labels)
-        own = 1 + len(json.dumps(checked.parameters)) // _CHARACTERS + rows // _FIELDS
-        own += 0 if job in jobs else _NEW_VERSION
-        if cost and cost + own > _PART:
+        job, taken = run.job.model_dump_json(), left_out.of(checked.defaults, checked.parameters)
+        own = _cost(run, checked) + (0 if job in jobs else _NEW_VERSION)
+        copying, sending = len(taken) // _COPIED_FIELDS, len(taken) // _FIELDS
+        if cost and cost + own + (copying if id(taken) in sent else sending) > _PART:
             yield place
             cost = 0
+            sent.clear()
+        cost += own + (copying if id(taken) in sent else sending)
         jobs.add(job)
-        cost += own
+        sent.add(id(taken))
     yield len(runs)
+
+
+def _cost(run: RunSubmit, checked: Checked) -> int:
+    rows = len(checked.parameters) + 2 * len(run.labels)
+    return 1 + len(json.dumps(checked.parameters)) // _CHARACTERS + rows // _FIELDS
 
 
 def _idempotent_request(submission: BatchSubmission) -> IdempotentRequest:

@@ -107,17 +107,20 @@ def test_a_sweep_of_ten_thousand_runs_is_one_request(server: EdgeServer) -> None
 
 
 @pytest.mark.usefixtures("_no_collections")
-@pytest.mark.parametrize("kind", ["sweep", "wide", "jobs", "defaults"])
+@pytest.mark.parametrize("kind", ["sweep", "wide", "jobs", "defaults", "unlike"])
 def test_no_transaction_of_a_large_batch_takes_the_writer_for_long(core: Core, kind: str) -> None:
     core.add_worker()
-    wide = {"learning_rate": 0.1}
+    wide, wide_job = {"learning_rate": 0.1}, of_many_defaults(core)
     bodies: dict[str, Callable[[], SweepSubmit | BatchSubmit]] = {
         "sweep": lambda: sweep_of(600),
         "wide": lambda: BatchSubmit(
             runs=[submission_body(parameters=wide, labels={f"l{n}": "x" * 60 for n in range(16)})] * 600
         ),
         "jobs": lambda: BatchSubmit(runs=[submission_body(job={"name": f"digits-{n}"}) for n in range(30)]),
-        "defaults": lambda: sweep_of(600, job=of_many_defaults(core)),
+        "defaults": lambda: sweep_of(600, job=wide_job),
+        "unlike": lambda: BatchSubmit(  # each leaves out others: nothing is alike
+            runs=[submission_body(job=wide_job, parameters={f"p{place}": 1.0}) for place in range(60)]
+        ),
     }
     wanted = prepared(core, bodies[kind]())
     steps: list[submit_batch.BatchResult | submit_batch.Begun] = []

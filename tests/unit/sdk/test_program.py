@@ -47,6 +47,14 @@ def test_entrypoint_has_name_summary_types_and_defaults() -> None:
     ]
 
 
+def test_defaults_are_known_where_the_source_tells_them() -> None:
+    (main,) = _inspect("""
+        def main(run, steps=3, *, name: str, lr: float = 0.5, opt={"a": 1}, on=False, seed=None, when=clock()): pass
+    """)
+
+    assert program.known_defaults(main) == {"steps": 3, "lr": 0.5, "opt": {"a": 1}, "on": False}
+
+
 @pytest.mark.parametrize(
     ("declared", "expected"),
     [
