@@ -16,7 +16,6 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline_server.base.callers import decode_cursor, encode_cursor, page_of
 from drumline_server.base.errors import InvalidRequestError, NotFoundError
-from drumline_server.storage.fields import with_defaults
 from drumline_server.storage.models import Batch, JobVersion, Run, principal_in
 from drumline_server.storage.runs import is_uncancelled
 from drumline_server.telemetry.export import inert_cell
@@ -26,6 +25,7 @@ class OutcomeRow(NamedTuple):
     """A run of a batch, as far as its row shows it."""
 
     id: str
+    version_id: str
     batch_index: int
     state: str
     reason_code: str | None
@@ -34,7 +34,6 @@ class OutcomeRow(NamedTuple):
     not_finite: dict[str, Any] | None
     started_at: int | None
     ended_at: int | None
-    defaults: dict[str, Any] | None
 
 
 def find_batch(session: Session, project_id: str, batch_id: str) -> Batch | None:
@@ -98,10 +97,16 @@ def runs_of(session: Session, batch_id: str) -> Sequence[str]:
 
 def outcome_rows(session: Session, batch_id: str) -> list[OutcomeRow]:
     """Every run of the batch, in its order."""
-    columns = (getattr(JobVersion if name == "defaults" else Run, name) for name in OutcomeRow._fields)
-    query = select(*columns).join(JobVersion, JobVersion.id == Run.version_id)
-    query = query.where(Run.batch_id == batch_id, Run.deleted_at.is_(None)).order_by(Run.batch_index)
+    columns = (getattr(Run, name) for name in OutcomeRow._fields)
+    query = select(*columns).where(Run.batch_id == batch_id, Run.deleted_at.is_(None)).order_by(Run.batch_index)
     return [OutcomeRow(*row) for row in session.execute(query)]
+
+
+def defaults_of(session: Session, batch_id: str) -> dict[str, dict[str, Any]]:
+    """By version of the batch's runs: what its program takes for parameters that are left out."""
+    versions = select(Run.version_id).where(Run.batch_id == batch_id, Run.deleted_at.is_(None))
+    query = select(JobVersion.id, JobVersion.defaults).where(JobVersion.id.in_(versions))
+    return {version_id: defaults or {} for version_id, defaults in session.execute(query)}
 
 
 _HINT = (
@@ -263,7 +268,7 @@ def comparable(value: JsonValue) -> tuple[int, float, str]:
 
 def _sorted_table(session: Session, project_id: str, batch_id: str, sort: str) -> _Table:
     require_batch(session, project_id, batch_id)
-    rows = [_outcome(row) for row in outcome_rows(session, batch_id)]
+    rows = _outcomes(outcome_rows(session, batch_id), defaults_of(session, batch_id))
     numbers = (name for row in rows for name in (*row.metrics, *_columns_of(row.not_finite)))
     metrics = dict.fromkeys(numbers)
     table = _Table(
@@ -278,6 +283,24 @@ def _sorted_table(session: Session, project_id: str, batch_id: str, sort: str) -
     return table
 
 
+def _outcomes(rows: Iterable[OutcomeRow], defaults: Mapping[str, Mapping[str, JsonValue]]) -> list[api.Outcome]:
+    """Rows with what their programs took for parameters that were not given, looked up once for all that lack the same.
+
+    Those rows share one `given`, and nothing of what was left out is read again: there may be 10 000.
+    """
+    alike: dict[tuple[str, ...], tuple[tuple[str, ...], dict[str, JsonValue]]] = {}
+    outcomes: list[api.Outcome] = []
+    for row in rows:
+        key = (row.version_id, *row.parameters)
+        if key not in alike:
+            told = defaults.get(row.version_id, {})
+            alike[key] = key[1:], {name: value for name, value in told.items() if name not in row.parameters}
+        given, left_out = alike[key]
+        update = {"parameters": {**row.parameters, **left_out}, "given": given}
+        outcomes.append(_outcome(row).model_copy(update=update))
+    return outcomes
+
+
 def _outcome(row: OutcomeRow) -> api.Outcome:
     ended = row.started_at is not None and row.ended_at is not None
     return api.Outcome.model_validate(
@@ -286,7 +309,7 @@ def _outcome(row: OutcomeRow) -> api.Outcome:
             "index": row.batch_index,
             "state": row.state,
             "reason": row.reason_code,
-            "parameters": with_defaults(row.parameters, row.defaults or {}),
+            "parameters": row.parameters,
             "metrics": row.outcomes or {},
             "not_finite": row.not_finite or {},
             "duration_s": ((row.ended_at or 0) - (row.started_at or 0)) / 1e6 if ended else None,
@@ -304,7 +327,11 @@ def _find_varying(rows: Sequence[api.Outcome]) -> tuple[str, ...]:
     names = dict.fromkeys(name for row in rows for name in row.parameters)
     varying: set[str] = set()
     for row in rows:  # each looks at its own parameters and the first row's: names may be other ones in each row
-        varying |= {name for name in row.parameters.keys() | rows[0].parameters.keys() if _differ(row, rows[0], name)}
+        if row.given and row.given is rows[0].given:  # of one version: what they left out is the same
+            at: Iterable[str] = row.given
+        else:
+            at = row.parameters.keys() | rows[0].parameters.keys()
+        varying |= {name for name in at if _differ(row, rows[0], name)}
     return tuple(name for name in names if name in varying)
 
 

@@ -5221,6 +5221,8 @@ export interface components {
         Outcome: {
             /** Duration S */
             duration_s: number | null;
+            /** Given */
+            given?: string[] | null;
             /** Index */
             index: number;
             /** Metrics */

@@ -98,11 +98,18 @@ def _states(batch: "api.Batch") -> str:
 
 def _outcome_row(row: "api.Outcome", parameters: tuple[str, ...], metrics: tuple[str, ...]) -> tuple[str, ...]:
     state = f"{row.state} ({row.reason})" if row.reason and row.state == "FAILED" else str(row.state)
-    values = (json.dumps(row.parameters[name]) if name in row.parameters else "-" for name in parameters)
+    values = (_parameter(row, name) for name in parameters)
     numbers = (
         number_text(row.metrics[name]) if name in row.metrics else row.not_finite.get(name, "-") for name in metrics
     )
     return row.run, state, *values, *numbers, "-" if row.duration_s is None else duration(row.duration_s)
+
+
+def _parameter(row: "api.Outcome", name: str) -> str:
+    if name not in row.parameters:
+        return "-"
+    is_default = row.given is not None and name not in row.given
+    return f"{json.dumps(row.parameters[name])}{' (default)' if is_default else ''}"
 
 
 _RANGE = re.compile(r"(log:)?([^,]+?)\.\.([^,]+)")

@@ -105,6 +105,7 @@ class Batch:
     def to_arrow(self, *, sort: str = "index") -> "Table":
         """The table of outcomes as one of pyarrow: `parameters.NAME` and `metrics.NAME` are columns.
 
+        Of parameters that were not given it has what the program took by default.
         Raises MissingExtraError without the extra `data`.
         """
         return to_table(_row(outcome) for outcome in self.outcomes(sort=sort))

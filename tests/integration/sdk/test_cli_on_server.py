@@ -166,6 +166,23 @@ def test_sweep_makes_a_batch_whose_table_is_shown_and_exported(
     assert cli.out == f"{batch_id}  4 cancelled\n"
 
 
+def test_a_table_and_a_frame_have_what_each_run_took_and_say_what_was_its_default(
+    cli: Cli, client: Client, edge: EdgeServer, tmp_path: Path
+) -> None:
+    program = tmp_path / "rates.py"
+    program.write_text("def main(run, *, lr: float = 0.2, steps: int = 10): pass")
+    batch = client.submit_batch([client.prepare(program, parameters={name: 3}) for name in ("lr", "steps")])
+
+    assert cli("batches", "show", batch.id) == 0
+    rows = [re.split(r" {2,}", line)[2:4] for line in cli.out.splitlines()]
+    assert rows == [["lr", "steps"], ["3.0", "10 (default)"], ["0.2 (default)", "3"]]
+    frame = batch.to_pandas()
+    assert (list(frame["parameters.lr"]), list(frame["parameters.steps"])) == ([3.0, 0.2], [10, 3])
+    first, second = (client.get(row.run) for row in batch.outcomes())
+    assert (first.parameters, first.defaults) == ({"lr": 3.0}, {"steps": 10})
+    assert (second.parameters, second.defaults) == ({"steps": 3}, {"lr": 0.2})
+
+
 def test_a_sweep_that_cannot_save_where_it_goes_is_told_so_once(cli: Cli, program: Path, edge: EdgeServer) -> None:
     edge.core.add_worker("beta")
 
@@ -188,6 +205,7 @@ def test_random_sweep_and_points_come_from_the_command_line(
     assert all(isinstance(value, int) and 1 <= value <= 50 for value in values)
     assert len(set(map(str, values))) == 3
     assert [row.parameters for row in listed.outcomes()] == [{"epochs": 3, "layers": [8]}, {"epochs": 4, "layers": [8]}]
+    assert [row.given for row in listed.outcomes()] == [("epochs",), ("epochs",)]
 
 
 @pytest.mark.parametrize(

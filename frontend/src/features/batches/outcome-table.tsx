@@ -31,7 +31,9 @@ export function OutcomeTable({ outcomes, sort }: { outcomes: Outcomes; sort: str
       ...parameters.map((name) => ({
         id: `parameter.${name}`,
         header: <Sorter first={`parameters.${name}`} label={name} sort={sort} />,
-        cell: (row: Outcome) => <Value value={row.parameters[name]} />,
+        cell: (row: Outcome) => (
+          <Value byDefault={row.given?.includes(name) === false} value={row.parameters[name]} />
+        ),
         align: "right" as const,
       })),
       ...metrics.map(({ name, better }) => ({
@@ -80,8 +82,16 @@ function Sorter({ label, first, sort }: { label: string; first: string; sort: st
   );
 }
 
-function Value({ value }: { value: JsonValue | undefined }) {
+function Value({ value, byDefault = false }: { value: JsonValue | undefined; byDefault?: boolean }) {
   if (value === undefined) return <Dash />;
+  if (byDefault) {
+    return (
+      <span className="text-muted">
+        <span className="mr-1 text-xs">default</span>
+        <Value value={value} />
+      </span>
+    );
+  }
   if (isUserNumber(value)) return exactText(value);
   const text = typeof value === "string" ? value : exactText(value);
   return (

@@ -106,6 +106,11 @@ describe("rowsOf", () => {
       ["rate", ["0.1", "1"], true],
       ["width", ["8", "8"], false],
     ]);
+    expect(rows.map(({ byDefault }) => byDefault)).toEqual([
+      [true, false],
+      [true, true],
+    ]);
+    expect(rowsOf([left, given], 0).filter(({ name }) => name.startsWith("defaults"))).toEqual([]);
     expect(differing([left, given])).toEqual(["rate"]);
     expect(differing([left, same])).toEqual([]);
     expect(labelOf(left, ["rate"], "r-1")).toBe("rate=0.1 r-1");

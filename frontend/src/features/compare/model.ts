@@ -3,12 +3,13 @@ import { isTerminal } from "@/api/states";
 import type { Line } from "@/components/charts/drawing";
 import { curveOf } from "@/components/metrics/series";
 import type { Outcomes } from "@/components/outcomes/best";
+import { usedParameters } from "@/components/runs/parameters";
 import { shortId } from "@/lib/format";
 import { baseOf, drawnOf, MOST_LINES } from "./drawn";
 import { bandOf } from "./quantiles";
 import type { Curves } from "./queries";
 import type { CompareSearch } from "./search";
-import { differing, labelOf, numbersOf, usedParameters } from "./table";
+import { differing, labelOf, numbersOf } from "./table";
 
 /** A run of the comparison, with how it is drawn and called everywhere on the page. */
 export interface Compared {

@@ -128,6 +128,7 @@ function MatrixRow({ row }: { row: Row }) {
           title={row.whole[at]}
         >
           {value === undefined ? <span className="text-muted">–</span> : <LineText text={value} />}
+          {row.byDefault?.[at] && <span className="ml-1 text-muted text-xs">default</span>}
         </td>
       ))}
     </tr>

@@ -1,5 +1,6 @@
 /** Runs side by side: what was asked for and what came out, row by row. */
 import type { JsonValue, Run } from "@/api/schema";
+import { leftOut, usedParameters } from "@/components/runs/parameters";
 import { briefDigits, formatDuration, formatValue, secondsBetween } from "@/lib/format";
 import { exactText, isUserNumber, type UserNumber } from "@/lib/wire-numbers";
 
@@ -12,6 +13,8 @@ export interface Row {
   whole: (string | undefined)[];
   /** Whether any run has it otherwise than another. */
   differs: boolean;
+  /** Of a parameter: which runs left it at the program's default. */
+  byDefault?: boolean[];
 }
 
 /** All rows, in each section those that differ first. */
@@ -21,9 +24,12 @@ export function rowsOf(runs: readonly Run[], now: number): Row[] {
     ["Results", runs.map((run) => resultsOf(run, now))],
     ["Configuration", runs.map(configurationOf)],
   ];
+  const lacking = runs.map(leftOut);
   return sections.flatMap(([section, things]) => {
     const names = [...new Set(things.flatMap((thing) => Object.keys(thing)))];
     const rows = names.map((name) => {
+      const byDefault =
+        section === "Parameters" ? lacking.map((lacks) => Object.hasOwn(lacks, name)) : undefined;
       const whole = things.map((thing) => wholeText(thing[name]));
       const brief = things.map((thing) => textOf(thing[name]));
       const apart = new Set(whole).size;
@@ -34,6 +40,7 @@ export function rowsOf(runs: readonly Run[], now: number): Row[] {
         values: new Set(brief).size < apart ? whole : brief,
         whole,
         differs: apart > 1,
+        byDefault,
       };
     });
     return [...rows.filter(({ differs }) => differs), ...rows.filter(({ differs }) => !differs)];
@@ -66,18 +73,9 @@ function configurationOf(run: Run): Record<string, JsonValue | undefined> {
   };
 }
 
-/** What the version says, but for what names and dates it. */
+/** What the version says, but for what names and dates it, and what stands among the parameters. */
 function programOf({ spec }: Run): JsonValue {
-  const {
-    id: _,
-    created_at: __,
-    job: ___,
-    number: ____,
-    runs: _____,
-    strategy: ______,
-    defaults: _______,
-    ...rest
-  } = spec;
+  const { id, created_at, job, number, runs, strategy, defaults, ...rest } = spec;
   return rest as unknown as JsonValue;
 }
 
@@ -111,16 +109,11 @@ function textOf(value: JsonValue | undefined): string | undefined {
   return typeof value === "string" ? value : exactText(value);
 }
 
-/** Parameters by which the runs differ. */
+/** Parameters by which the runs differ, given or left at their defaults. */
 export function differing(runs: readonly Run[]): string[] {
   const used = runs.map(usedParameters);
   const names = [...new Set(used.flatMap((parameters) => Object.keys(parameters)))];
   return names.filter((name) => new Set(used.map((parameters) => exactText(parameters[name]))).size > 1);
-}
-
-/** Those that were given, and the program's defaults for the others. */
-export function usedParameters({ parameters, spec }: Run): Run["parameters"] {
-  return { ...parameters, ...spec.defaults, ...parameters };
 }
 
 const MOST_NAMED = 3;

@@ -77,6 +77,8 @@ class Outcome(Reply):
     reason: EndReason | None
     parameters: dict[str, JsonValue]
     """Those that were given, and defaults of the program for the others."""
+    given: tuple[str, ...] | None = None
+    """Which of them were given; None of a server that does not tell."""
     metrics: dict[str, int | float]
     not_finite: dict[str, NotFinite] = Field(default_factory=dict)
     """Values of its result that are NaN or infinite: none of them is best."""

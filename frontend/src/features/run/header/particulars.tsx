@@ -1,12 +1,14 @@
 import { Link } from "@tanstack/react-router";
+import { useState } from "react";
 import type { JsonValue } from "@/api/schema";
 import { ownerFilter } from "@/components/runs/owner";
+import { leftOut } from "@/components/runs/parameters";
 import { resultFlaw } from "@/components/runs/run-facts";
 import { StrategyMark } from "@/components/ui/glyphs";
 import { LineText } from "@/components/ui/line-text";
 import { PrincipalName } from "@/components/ui/principal-name";
 import { classNames } from "@/lib/class-names";
-import { formatTime, formatUtc, shortId } from "@/lib/format";
+import { count, formatTime, formatUtc, shortId } from "@/lib/format";
 import { useNow } from "@/lib/now";
 import { exactText } from "@/lib/wire-numbers";
 import type { SteadyRun } from "../queries";
@@ -14,8 +16,6 @@ import type { SteadyRun } from "../queries";
 /** What was asked for and what came out, in small type. */
 export function Particulars({ run }: { run: SteadyRun }) {
   const now = useNow();
-  const given = Object.entries(run.parameters);
-  const leftOut = Object.entries(run.spec.defaults ?? {}).filter(([name]) => !(name in run.parameters));
   const labels = Object.entries(run.labels);
   const summary = Object.entries(run.summary ?? {});
   return (
@@ -65,23 +65,7 @@ export function Particulars({ run }: { run: SteadyRun }) {
         <Line name="Kept">until {formatUtc(run.deleted_from)}, then deleted unless it is starred</Line>
       )}
       <Origin run={run} />
-      {given.length + leftOut.length > 0 && (
-        <Line name="Parameters">
-          <span className="flex min-h-5 flex-wrap items-center gap-x-4" data-testid="run-parameters">
-            {given.map(([name, value]) => (
-              <code key={name}>
-                <span className="text-muted">{name}=</span>
-                <LineText text={valueText(value)} />
-              </code>
-            ))}
-            {leftOut.map(([name, value]) => (
-              <code className="text-muted" key={name} title="The program's default: it was not given">
-                {name}=<LineText text={valueText(value)} />
-              </code>
-            ))}
-          </span>
-        </Line>
-      )}
+      <Parameters run={run} />
       {labels.length > 0 && (
         <Line name="Labels">
           <span className="flex min-h-5 flex-wrap items-center gap-x-4">
@@ -95,6 +79,51 @@ export function Particulars({ run }: { run: SteadyRun }) {
         </Line>
       )}
     </dl>
+  );
+}
+
+const FEW_DEFAULTS = 8;
+
+/** As they were given; then what the program took for the others, the first of many unless asked. */
+function Parameters({ run }: { run: SteadyRun }) {
+  const [whole, setWhole] = useState(false);
+  const defaults = Object.entries(leftOut(run));
+  const shown = whole ? defaults : defaults.slice(0, FEW_DEFAULTS);
+  const more = defaults.length - shown.length;
+  return (
+    <>
+      <Values name="Parameters" values={Object.entries(run.parameters)} />
+      <Values name="Defaults" values={shown}>
+        {more > 0 && (
+          <button className="link min-h-5" onClick={() => setWhole(true)} type="button">
+            {count(more, "more default")}
+          </button>
+        )}
+      </Values>
+    </>
+  );
+}
+
+interface ValuesProps {
+  name: string;
+  values: readonly [string, JsonValue][];
+  children?: React.ReactNode;
+}
+
+function Values({ name, values, children }: ValuesProps) {
+  if (values.length === 0) return null;
+  return (
+    <Line name={name}>
+      <span className="flex min-h-5 flex-wrap items-center gap-x-4" data-testid={`run-${name.toLowerCase()}`}>
+        {values.map(([key, value]) => (
+          <code className="leading-5" key={key}>
+            <span className="text-muted">{key}=</span>
+            <LineText text={valueText(value)} />
+          </code>
+        ))}
+        {children}
+      </span>
+    </Line>
   );
 }
 
