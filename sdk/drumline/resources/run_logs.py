@@ -1,6 +1,7 @@
 """A run's output, from any byte on; followed live without losing or repeating a byte. Stacks of a hang are in it."""
 
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +12,7 @@ from drumline import errors
 from drumline._transport import Params, Transport, backoff, describe
 from drumline.contracts import api
 from drumline.contracts.api import Logs, LogSearchPart, LogSegment, RunEvent
-from drumline.contracts.stacks import STACKS_ENDING, STACKS_HEADING
+from drumline.contracts.stacks import STACKS_ENDING, STACKS_HEADING, RunStacks
 from drumline.resources.run_events import is_terminal
 
 CHUNK_BYTES = 256 * 1024
@@ -152,3 +153,16 @@ def read_stacks(transport: Transport, path: str, attempt: api.Attempt) -> Iterat
         _, found, after = text.rpartition(STACKS_HEADING)
         if found:
             yield member, f"{found}{after.partition(STACKS_ENDING)[0]}".rstrip()
+
+
+_ASK_AGAIN_S = 0.2
+
+
+def ask_stacks(transport: Transport, path: str, timeout: float) -> RunStacks:
+    """Asks every live process of the run where it stands; what all answered, or what came in `timeout` seconds."""
+    until = time.monotonic() + timeout
+    told = transport.post(f"{path}/stacks", RunStacks)
+    while not told.is_complete and time.monotonic() < until:
+        time.sleep(_ASK_AGAIN_S)
+        told = transport.get(f"{path}/stacks", RunStacks)
+    return told

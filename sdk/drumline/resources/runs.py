@@ -1,6 +1,5 @@
 """A run, seen from outside: where it is, what it does, how it ended."""
 
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -28,6 +27,7 @@ from drumline.resources.run_logs import (
     LogFollower,
     LogSearch,
     LogSource,
+    ask_stacks,
     follow_logs,
     read_logs,
     read_stacks,
@@ -44,7 +44,6 @@ PAUSES = Pauses(0.05, 1.0)
 """Of a `wait` with a time limit. It asks again and again: a silent stream can't be left in time."""
 STACKS_S = 5.0
 """They come within 2 s from hosts that answer."""
-_ASK_AGAIN_S = 0.2
 _NAMES = 1_000
 """Of metrics, on a page: the most that the server gives."""
 
@@ -81,6 +80,16 @@ class Run:
     def reason(self) -> api.Reason | None:
         """Why it ended, once it has."""
         return self.details.reason
+
+    @property
+    def parameters(self) -> dict[str, JsonValue]:
+        """What it was given; `{**run.defaults, **run.parameters}` is what its program takes."""
+        return self.details.parameters
+
+    @property
+    def defaults(self) -> dict[str, JsonValue]:
+        """What its program takes for parameters that were not given, as far as its source tells."""
+        return {name: value for name, value in self.details.spec.defaults.items() if name not in self.parameters}
 
     @property
     def progress(self) -> api.Progress:
@@ -245,12 +254,7 @@ class Run:
 
         Raises AlreadyEndedError or ConflictError where no process of it lives.
         """
-        path, until = f"{self._path}/stacks", time.monotonic() + timeout
-        told = self._transport.post(path, RunStacks)
-        while not told.is_complete and time.monotonic() < until:
-            time.sleep(_ASK_AGAIN_S)
-            told = self._transport.get(path, RunStacks)
-        return told
+        return ask_stacks(self._transport, self._path, timeout)
 
     def metrics(
         self,
@@ -278,11 +282,12 @@ class Run:
         Of one attempt by id, else of the run without what was rolled back. Columns: run, attempt, rank, name, step,
         time, value. In CSV a name that a spreadsheet would compute has an apostrophe before it.
         """
-        save_points(self._transport, f"{self._path}/metrics.{form}", _points(names, attempt), target)
+        params: Params = {"names": list(names), "attempt": attempt}
+        save_points(self._transport, f"{self._path}/metrics.{form}", params, target)
 
     def to_arrow(self, *names: str, attempt: str | None = None) -> "Table":
         """The same as a table of pyarrow, bit for bit. Raises MissingExtraError without the extra `data`."""
-        return read_points(self._transport, f"{self._path}/metrics.arrow", _points(names, attempt))
+        return read_points(self._transport, f"{self._path}/metrics.arrow", {"names": list(names), "attempt": attempt})
 
     def to_pandas(self, *names: str, attempt: str | None = None) -> "DataFrame":
         """The same as a frame of pandas. Raises MissingExtraError without the extra `data`."""
@@ -387,10 +392,6 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<Run {self.id} of {self.job}: {self.state}>"
-
-
-def _points(names: tuple[str, ...], attempt: str | None) -> Params:
-    return {"names": list(names), "attempt": attempt}
 
 
 def submit_run(transport: Transport, request: RunSubmit, idempotency_key: str | None) -> Run:
