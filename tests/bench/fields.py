@@ -18,6 +18,7 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
+from drumline_server.app.serve import share_interpreter
 from drumline_server.services.run_lists import ListQuery, RunList
 from drumline_server.storage.database import Database, migrate
 from support.clock import RunningClock
@@ -115,6 +116,7 @@ def bench(url: str, runs: int, rounds: int) -> dict[str, Any]:
     seed_runs(core, runs)
     seeded_s = time.perf_counter() - began
     core.write(lambda session: session.execute(text("ANALYZE")))
+    share_interpreter()  # as the server does
     alone = measure(core, rounds)
     print(json.dumps(alone), flush=True)
     submissions: list[float] = []
