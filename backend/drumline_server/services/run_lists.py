@@ -251,7 +251,7 @@ def _own_value(run: Run, name: str, now: int) -> int | float | str | None:
     value: int | str | None = getattr(run, str(known.column.key))
     if known.kind in ("time", "flag") and value is not None:
         return from_micros(int(value)).isoformat().replace("+00:00", "Z")
-    return value
+    return None if value == "" else value
 
 
 def _view_group(name: str, value: Sequence[Any], runs: int) -> api.RunGroup:  # Any: columns of a value

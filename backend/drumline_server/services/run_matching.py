@@ -109,7 +109,8 @@ class Matcher:
             return and_(*known) if part.is_and else or_(*known)
         if part.name not in RUN_COLUMNS:
             return None
-        return self._column_condition(part)
+        condition = self._column_condition(part)
+        return and_(run_sets.HAS_NOTE, condition) if part.name == "note" else condition
 
     def _column_condition(self, part: Comparison) -> ColumnElement[bool]:
         now = self.now

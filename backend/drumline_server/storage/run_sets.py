@@ -82,13 +82,16 @@ RUN_COLUMNS: Mapping[str, RunColumn] = {
         "total_duration": ("duration", None),
         "starred": ("flag", Run.starred_at),
         "archived": ("flag", Run.archived_at),
+        "note": ("text", Run.note),
     }.items()
 }
-"""By the name that filters, sorts and columns have for it; all of them are in `ix_run_list`."""
+"""By the name that filters, sorts and columns have for it; all but `note` are in `ix_run_list`."""
+HAS_NOTE = Run.note != literal_column("''")
+"""Runs that have one are in `ix_run_note`, which SQLite does not use for a parameter in place of the literal."""
 
 
 def column_of(session: Session, name: str, now: int, *, is_compared: bool = True) -> Column:
-    """The column of that name of RUN_COLUMNS; a length of time is of a live run until `now`.
+    """The column of that name of RUN_COLUMNS; a length of time is of a live run until `now`, an empty note is none.
 
     Texts compare by code points. PostgreSQL has its indexes in the order of another collation, and uses them only for
     what is to be equal.
@@ -97,9 +100,8 @@ def column_of(session: Session, name: str, now: int, *, is_compared: bool = True
     if known.column is None:
         since = Run.created_at if name == "total_duration" else Run.started_at
         return func.coalesce(Run.ended_at, literal(now, BigInteger)) - since
-    if known.kind == "text" and is_compared and _is_postgresql(session):
-        return collate(known.column, "C")
-    return known.column
+    column: Column = func.nullif(known.column, "") if name == "note" else known.column
+    return collate(column, "C") if known.kind == "text" and is_compared and _is_postgresql(session) else column
 
 
 _SHORTEST_ENDING = 4

@@ -3,12 +3,16 @@
 import random
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.orm import Session
 
 from drumline_server.services.run_lists import RunList
+from drumline_server.storage import run_sets
 from drumline_server.storage.fields import MOST_PARAMETERS
 from drumline_server.storage.run_sets import RUN_COLUMNS
 from drumline_server.storage.runs import RunFilters, runs_page
 from support.core import Core
+from support.run_fields import seed_runs
 from support.run_lists import count, found, mark, query, values, with_parameters
 
 pytestmark = pytest.mark.both_databases
@@ -81,6 +85,44 @@ def test_total_duration_is_the_time_of_a_run_from_its_submission_on(core: Core) 
         {"total_duration": 90.0},
         {"total_duration": 0.0},
     )
+
+
+def test_a_run_is_found_sorted_and_grouped_by_its_note(core: Core) -> None:
+    plain, bad, good = (core.queue(parameters={}).id for _ in range(3))
+    mark(core, bad, note="Diverged: lr too large, 100%")
+    mark(core, good, note="baseline of the paper")
+
+    for where in (
+        "note",
+        "note ~ LR",
+        'note ~ "100%"',
+        'note = "Diverged: lr too large, 100%"',
+        "not note ~ paper and note",
+    ):
+        assert bad in found(core, where), where
+        assert plain not in found(core, where), where
+    assert found(core, "not note") == [plain]
+    assert found(core, 'note ~ "_00%"') == []
+    assert found(core, "note != x") == [bad, good]
+    assert found(core, "", "note") == [bad, good, plain]
+    assert found(core, "", "-note") == [good, bad, plain]
+    assert (values(core, good, "note"), values(core, plain, "note")) == ({"note": "baseline of the paper"}, {})
+    mark(core, bad, note="")
+    assert found(core, "note") == [good]
+
+
+def test_runs_without_a_note_are_not_read_for_those_that_have_one(core: Core) -> None:
+    seed_runs(core, 2_000)
+    mark(core, found(core, limit=1)[0], note="keep")
+    core.write(lambda session: session.execute(text("ANALYZE")))
+
+    def plan(session: Session) -> str:
+        query = run_sets.with_columns(core.project_id, run_sets.HAS_NOTE)
+        written = query.compile(session.get_bind(), compile_kwargs={"literal_binds": True})
+        explain = "EXPLAIN" if core.database.url.startswith("postgresql") else "EXPLAIN QUERY PLAN"
+        return str(session.execute(text(f"{explain} {written}")).all())
+
+    assert "ix_run_note" in core.read(plan)
 
 
 @pytest.mark.parametrize("column", RUN_COLUMNS)

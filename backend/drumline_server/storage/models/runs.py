@@ -114,6 +114,7 @@ _ENDED = "ended_at IS NOT NULL"
 _PLANNED = "plan_id IS NOT NULL"
 _ARCHIVED = "archived_at IS NOT NULL"
 _DELETED = "deleted_at IS NOT NULL"
+_NOTED = "note <> ''"
 _LISTED = (  # noqa: SIM905 - a line for each name would fill the page
     "project_id created_at id number state reason_code job_name version_number submitted_by batch_id strategy_kind "
     "platform replicas priority attempts started_at ended_at starred_at archived_at"
@@ -140,6 +141,7 @@ class Run(Base):
         ),
         Index("ix_run_job_id_created_at", "job_id", "created_at", "deleted_at"),
         Index("ix_run_version_id", "version_id", "deleted_at"),
+        Index("ix_run_note", "project_id", "number", sqlite_where=text(_NOTED), postgresql_where=text(_NOTED)),
         Index("ix_run_deleted", "project_id", "number", sqlite_where=text(_DELETED), postgresql_where=text(_DELETED)),
         Index("ix_run_batch_id_batch_index", "batch_id", "batch_index"),
         Index("ix_run_plan_id", "plan_id", sqlite_where=text(_PLANNED), postgresql_where=text(_PLANNED)),
@@ -148,8 +150,7 @@ class Run(Base):
         Index("ix_run_queue", "state", "project_id", "priority", "shape", "created_at", "id"),
         Index("ix_run_state_queue_deadline", "state", "queue_deadline"),
         Index(
-            "ix_run_project_id_ended_at_id",
-            *("project_id", "ended_at", "id"),
+            *("ix_run_project_id_ended_at_id", "project_id", "ended_at", "id"),
             sqlite_where=text(_ENDED),
             postgresql_where=text(_ENDED),
         ),

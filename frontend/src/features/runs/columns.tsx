@@ -39,8 +39,18 @@ const SORTS: Record<string, string> = {
   replicas: "replicas",
   duration: "duration",
   created: "created",
+  note: "note",
 };
-const OWN: Record<string, RunColumn> = { owner, strategy, replicas, duration, created, state };
+
+/** What people wrote of a run, beside its name. */
+const note: RunColumn = {
+  id: "note",
+  header: "Note",
+  cell: (run) => run.note && <span title={run.note}>{shownText(run.note)}</span>,
+  className: "min-w-24 max-w-48 truncate max-md:hidden",
+};
+
+const OWN: Record<string, RunColumn> = { owner, strategy, replicas, duration, created, state, note };
 
 export interface Sorting {
   sort: string | undefined;
@@ -57,17 +67,10 @@ export function columnsOf(
   const order = rows.map((run) => run.id);
   const shown =
     chosen.length === 0 ? USUAL : [state, jobOnly, narrow, ...chosen.map((name) => chosenColumn(name, rows))];
-  const columns = rows.some(({ note }) => note) ? withNote(shown) : shown;
+  const isNoted = rows.some(({ note }) => note) && !chosen.includes("note");
+  const columns = isNoted ? withNote(shown) : shown;
   return [selectColumn(selection, order), ...columns.map((column) => sortable(column, chosen, sorting))];
 }
-
-/** What people wrote of a run, beside its name. */
-const note: RunColumn = {
-  id: "note",
-  header: "Note",
-  cell: (run) => run.note && <span title={run.note}>{shownText(run.note)}</span>,
-  className: "min-w-24 max-w-48 truncate max-md:hidden",
-};
 
 function withNote(columns: readonly RunColumn[]): readonly RunColumn[] {
   const after = columns.indexOf(jobOnly) + 1;
@@ -86,6 +89,7 @@ const narrow: RunColumn = { ...because, className: "min-w-32 max-w-64 truncate m
 
 function chosenColumn(name: string, rows: readonly RunSummary[]): RunColumn {
   const own = OWN[name];
+  if (own === note) return { ...note, className: "max-w-96 truncate" };
   if (own && name !== "state") return { ...own, id: name, className: undefined as unknown as string };
   return {
     id: name,

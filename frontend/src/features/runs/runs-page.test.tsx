@@ -6,7 +6,7 @@ import {
   createRouter,
   RouterProvider,
 } from "@tanstack/react-router";
-import { act, cleanup, fireEvent, render, screen } from "@testing-library/react";
+import { act, cleanup, fireEvent, render, screen, waitFor } from "@testing-library/react";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { RunsPage } from "./runs-page";
 import { runsSearch } from "./search";
@@ -106,6 +106,15 @@ describe("the list of runs", () => {
     fireEvent.click(screen.getByRole("checkbox", { name: /run_a/ }));
 
     expect(await screen.findByRole("button", { name: "Unstar" })).toBeTruthy();
+  });
+
+  it("has notes once where they are a chosen column, and sorts by them", async () => {
+    await act(() => router.navigate({ to: "/runs", search: { columns: "note", where: "lr > 0" } } as never));
+    expect(await screen.findAllByRole("cell", { name: "too slow" })).toHaveLength(1);
+
+    fireEvent.click(screen.getByRole("button", { name: /^Note/ }));
+
+    await waitFor(() => expect(router.state.location.search).toMatchObject({ sort: "note" }));
   });
 
   it("shows whole numbers of users in all their digits: in columns and as names of groups", async () => {
