@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NoReturn, get_args
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from drumline.contracts.problems import ProblemCode, field_of, in_words, is_key, nearest
-from drumline.contracts.spec import CentralStorageSpec, MirroredSpec, OneDeviceSpec, StrategySpec, TpuSpec
+from drumline.contracts.spec import STRATEGIES, MirroredSpec, StrategySpec
 from drumline.errors import OptionError, ParameterError, UnknownParameterError
 
 
@@ -86,13 +86,7 @@ def _shorten(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-_SPECS: dict[str, type[BaseModel]] = {
-    "mirrored": MirroredSpec,
-    "central_storage": CentralStorageSpec,
-    "tpu": TpuSpec,
-    "one_device": OneDeviceSpec,
-}
-KINDS = tuple(_SPECS)
+KINDS = tuple(STRATEGIES)
 EXECUTORS: tuple[str, ...] = get_args(MirroredSpec.model_fields["executor"].annotation)
 _ADAPTER: TypeAdapter[StrategySpec] = TypeAdapter(StrategySpec)
 
@@ -102,10 +96,10 @@ def parse_strategy(kind: str, options: dict[str, str]) -> StrategySpec:
 
     Raises ParameterError naming the kind, option or value that is wrong, with the nearest name or what is allowed.
     """
-    if kind not in _SPECS:
+    if kind not in STRATEGIES:
         message = f"there is no strategy {kind!r}{_suggest(kind, KINDS)}"
         raise ParameterError(ProblemCode.UNKNOWN_STRATEGY, message, "strategy")
-    known = [name for name in _SPECS[kind].model_fields if name != "kind"]
+    known = [name for name in STRATEGIES[kind].model_fields if name != "kind"]
     for name in options:
         if name not in known:
             message = f"the strategy {kind!r} has no option {name!r}{_suggest(name, known)}"

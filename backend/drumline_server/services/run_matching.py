@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from drumline.contracts import api
 from drumline.contracts.base import is_id, to_micros
 from drumline.contracts.reasons import EndReason
-from drumline.contracts.spec import Platform, StrategyKind
+from drumline.contracts.spec import STRATEGIES, Platform
 from drumline.contracts.states import RunState
 from drumline_server.base.errors import FilterError, Place
 from drumline_server.services import filters
@@ -31,7 +31,7 @@ _MOST_COMPARED = 2_000
 _WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "state": tuple(RunState),
     "reason": tuple(EndReason),
-    "strategy": get_args(StrategyKind),
+    "strategy": tuple(STRATEGIES),
     "platform": get_args(Platform),
 }
 """Columns that hold one of so many words, as they are stored."""

@@ -5,8 +5,8 @@ A program on one of those would end in its first moment. What a strategy needs o
 """
 
 import re
-from collections.abc import Callable
-from typing import Annotated, Literal
+from collections.abc import Callable, Mapping
+from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
@@ -94,8 +94,10 @@ class OneDeviceSpec(Contract):
     kind: Literal["one_device"] = "one_device"
 
 
-StrategyKind = Literal["mirrored", "central_storage", "tpu", "one_device"]
-StrategySpec = Annotated[MirroredSpec | CentralStorageSpec | TpuSpec | OneDeviceSpec, Field(discriminator="kind")]
+_Spec = MirroredSpec | CentralStorageSpec | TpuSpec | OneDeviceSpec
+StrategySpec = Annotated[_Spec, Field(discriminator="kind")]
+STRATEGIES: Mapping[str, type[_Spec]] = {spec.model_fields["kind"].default: spec for spec in get_args(_Spec)}
+"""What there is, by kind."""
 
 
 class ProgramRef(Contract):
