@@ -5,6 +5,7 @@ import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 from playwright.sync_api import Locator, Page, expect
 
@@ -86,7 +87,7 @@ def assert_groups_and_search(page: Page) -> None:
 
 
 def assert_pins_and_overlays(page: Page, run: Run) -> None:
-    """A pinned chart of two metrics with limits and smoothing is there again from its address alone."""
+    """A pinned chart of two metrics with limits and smoothing is there again from its address, or as the last view."""
     choose(page, "train/loss", "Overlay with…")
     page.get_by_label("Find a metric").fill("VAL/")
     page.get_by_role("checkbox", name="val/loss").check(timeout=TIMEOUT_MS)
@@ -100,6 +101,15 @@ def assert_pins_and_overlays(page: Page, run: Run) -> None:
     page.get_by_label("Smoothing").fill("0.9")
     address = f"{run.url}/metrics?pin=train/loss,val/loss&y=train/loss,val/loss:..1.5"
     expect(page).to_have_url(f"{address}&wide=train/loss,val/loss&smooth=0.9", timeout=TIMEOUT_MS)
+    page.goto(f"{run.url}/metrics")
+    page.get_by_role("button", name="Last view").click(timeout=TIMEOUT_MS)
+    expect(chart(page, both)).to_have_attribute("data-lines", "2", timeout=TIMEOUT_MS)
+    shown = parse_qs(urlsplit(page.url).query)
+    assert (shown["pin"], shown["y"], shown["smooth"]) == (
+        ["train/loss,val/loss"],
+        ["train/loss,val/loss:..1.5"],
+        ["0.9"],
+    )
     page.reload()
     expect(chart(page, both)).to_have_attribute("data-lines", "2", timeout=TIMEOUT_MS)
     wide, usual = chart(page, both).bounding_box(), chart(page, "=lr").bounding_box()

@@ -45,7 +45,7 @@ export function ViewControls({ view, change, formatX }: ViewControlsProps) {
           {formatX(from)} to {formatX(to)}
         </Button>
       ) : (
-        <span className="text-muted text-xs max-sm:hidden">Drag over a chart to zoom in.</span>
+        <span className="text-muted text-xs max-sm:hidden">Drag a chart to zoom.</span>
       )}
     </>
   );

@@ -8,6 +8,8 @@ describe("a filter's text", () => {
     ["not labels.team", true],
     ["loss<0.3 and job ~ digits", true],
     ["starred", true],
+    ["note", true],
+    ["notebook", false],
     ["digits", false],
     ["state:failed digits", false],
     ["label:team=vision", false],

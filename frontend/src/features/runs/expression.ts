@@ -1,6 +1,6 @@
 /** The text above the list: words and `key:value`, or an expression of the filter language (docs/design/lists.md). */
 
-const OPERATOR = /[<>=~]|(^|[\s(])(not|and|or|in)([\s(]|$)|^(starred|archived)$/i;
+const OPERATOR = /[<>=~]|(^|[\s(])(not|and|or|in)([\s(]|$)|^(starred|archived|note)$/i;
 const KEYS = /(^|\s)(state|job|version|owner|batch|label):\S/;
 
 /** Whether the text compares something: then the server reads it, and says what is wrong with it. */

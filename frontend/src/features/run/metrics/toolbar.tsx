@@ -8,6 +8,7 @@ import { ViewControls } from "@/components/metrics/view-controls";
 import { Button } from "@/components/ui/button";
 import { AttemptSelect } from "../attempt-select";
 import { fetchMetrics } from "../queries";
+import { LastView } from "./last-view";
 
 const route = getRouteApi("/runs/$runId/metrics");
 
@@ -30,9 +31,10 @@ export function Toolbar({ runId, groups, formatX, change }: ToolbarProps) {
       ),
   });
   return (
-    <div className="mb-5 flex flex-wrap items-center gap-x-6 gap-y-2">
+    <div className="mb-5 flex flex-wrap items-center gap-x-5 gap-y-2">
       <NameSearch onChange={(q) => change({ q: q || undefined })} value={view.q ?? ""} />
       <ViewControls change={change} formatX={formatX} view={view} />
+      <LastView change={change} runId={runId} view={view} />
       <AttemptSelect
         attempt={attempt}
         onChoose={(id) => change({ attempt: id, from: undefined, to: undefined })}
