@@ -116,7 +116,7 @@ def ps(words: tuple[str, ...], live: bool, limit: int, as_json: bool, url: str |
         rows = [(run.id, *(_cell(name, run.fields.get(name)) for name in columns)) for run in runs]
         click.echo(table(("RUN", *(name.upper() for name in columns)), rows))
     else:
-        headings = ("RUN", "JOB", "OWNER", "STATE", "REPLICAS", "STEP", "RATE", "AGE")
+        headings = ("RUN", "JOB", "OWNER", "STATE", "REPLICAS", "STEPS", "RATE", "AGE")
         click.echo(table(headings, [_row(run) for run in runs]))
 
 

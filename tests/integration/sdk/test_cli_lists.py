@@ -38,7 +38,7 @@ def test_ps_lists_runs_and_stops_at_its_limit(cli: Cli, server: EdgeServer) -> N
     server.layer.answer_instead("GET", "/runs", ok({"items": [summary] * 3, "next": "more"}))
     assert cli("ps", "--live", "--limit", "2") == 0
     headings, *rows = cli.out.splitlines()
-    assert headings.split() == ["RUN", "JOB", "OWNER", "STATE", "REPLICAS", "STEP", "RATE", "AGE"]
+    assert headings.split() == ["RUN", "JOB", "OWNER", "STATE", "REPLICAS", "STEPS", "RATE", "AGE"]
     assert [row.split()[:7] for row in rows] == [[RUN_ID, "digits", "v1", "ann", "RUNNING", "8", "mirrored"]] * 2
     assert "RUNNING" in server.layer.sent("GET", "/runs")[0].query["state"]
 

@@ -109,6 +109,7 @@ class Progress(Reply):
     """How far a run is, as its members last said."""
 
     step: int | None = None
+    """How many are done: one more than the number of the last, which counts from 0."""
     total_steps: int | None = None
     steps_per_s: float | None = None
     examples_per_s: float | None = None

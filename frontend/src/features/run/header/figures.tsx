@@ -30,7 +30,7 @@ function FiguresOf({ run }: { run: Run }) {
     <div>
       <Ruler ended={ended} state={run.state} step={step} total={total} />
       <dl className="mt-3 flex flex-wrap gap-x-8 gap-y-2">
-        <Figure name="Step" value={stepText(step, total, ended)} />
+        <Figure name="Steps" value={stepText(step, total, ended)} />
         <Figure name="Steps/s" value={formatRate(rate)} />
         {!ended && <Figure name="Examples/s" value={formatRate(examples)} />}
         {throughput && <Shares ended={ended} throughput={throughput} />}
