@@ -28,7 +28,9 @@ _TAKE_NUMBER = (
 _LOCK = (
     select(Run)
     .where(Run.id == bindparam("run"), Run.deleted_at.is_(None))
-    .with_for_update()
+    # Rows that only refer to the run are written meanwhile: who holds some of those, as the loop that makes fields of
+    # metrics does, would wait for the run, and the run's holder for them.
+    .with_for_update(key_share=True)
     .execution_options(populate_existing=True)
 )
 

@@ -9,6 +9,8 @@ from functools import partial
 from typing import Any
 
 import pytest
+from sqlalchemy import text as sql
+from sqlalchemy.orm import Session
 
 from drumline.contracts import api
 from drumline.contracts.reasons import EndReason
@@ -16,7 +18,14 @@ from drumline_server.base.callers import encode_cursor
 from drumline_server.base.errors import FilterError, InvalidRequestError
 from drumline_server.services.run_lists import RunList
 from drumline_server.services.run_matching import find_names
-from drumline_server.storage.fields import MOST_METRICS, MOST_PARAMETERS
+from drumline_server.storage.fields import (
+    MOST_METRICS,
+    MOST_PARAMETERS,
+    SPREAD_AFTER_US,
+    note_metrics,
+    spread_due,
+)
+from drumline_server.storage.history import lock_run
 from drumline_server.storage.notifications import run_list
 from support.attempts import again
 from support.core import Core
@@ -185,6 +194,37 @@ def test_metrics_are_fields_by_last_least_and_greatest(core: Core) -> None:
     log(7.0)  # step 0 of the next attempt is newer than step 5 of the one before
     spread_fields(core)
     assert values(core, run.id, "loss", "max.loss") == {"loss": 7.0, "max.loss": 7.0}
+
+
+def test_metrics_become_fields_while_a_batch_of_their_run_is_stored(core: Core) -> None:
+    """The batch holds its run and then writes the figures; the loop holds these, and its rows refer to the run."""
+    worker = core.add_worker()
+    submitted = core.submit()
+    core.schedule()
+    member = worker.take().start()
+    member.send(member.event("metrics", names=("loss",), steps=(0,), times=(0,), values=(1.0,)))
+    due = core.clock.now() + SPREAD_AFTER_US
+
+    def spread(session: Session) -> None:
+        if is_postgresql:
+            session.execute(sql("SET LOCAL lock_timeout = '5s'"))
+        spread_due(session, now=due)
+
+    def store(session: Session) -> None:
+        run = lock_run(session, submitted.id)
+        assert run is not None
+        if is_postgresql:
+            core.write(spread)
+        note_metrics(session, run, {"loss": ([1], [2.0])}, fence=member.claimed.fence, now=core.clock.now())
+
+    is_postgresql = core.database.url.startswith("postgresql")
+    if not is_postgresql:  # which has one writer
+        core.write(spread)
+    core.write(store)
+
+    assert found(core, "loss = 1") == [submitted.id]
+    spread_fields(core)
+    assert found(core, "loss = 2") == [submitted.id]
 
 
 def test_lists_hear_of_a_metric_that_becomes_a_field_after_its_run_has_ended(core: Core) -> None:
