@@ -40,7 +40,8 @@ _BUSY_MS = 5_000
 _READERS = 8
 _LOOK_EVERY = 100_000
 """Instructions of SQLite's machine, some milliseconds, after which a read looks whether anybody still waits for it."""
-_RETRIED = frozenset({"40001", "40P01", "23505"})
+_DEADLOCK = "40P01"
+_RETRIED = frozenset({"40001", _DEADLOCK, "23505"})
 """serialization_failure, deadlock_detected, unique_violation: another was first, and the next try sees it."""
 _TRIES = 6
 _BACKLOG = 5_000
@@ -295,6 +296,8 @@ class PostgresStore:
                     raise _postgres_unavailable(error) from error
             except DBAPIError as error:
                 if _is_retried(error) and attempt < _TRIES - 1:
+                    if getattr(error.orig, "sqlstate", None) == _DEADLOCK:
+                        log.warning("one of two transactions in a deadlock is tried again: %s", error.orig)
                     time.sleep(random.uniform(0, 0.005 * 2**attempt))  # at random, so that one of the two gets ahead
                 elif _is_retried(error) or _is_unreachable(error):
                     raise _postgres_unavailable(error) from error

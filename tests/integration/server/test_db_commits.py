@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from sqlalchemy import func, select, text
+from sqlalchemy import func, select, text, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -54,6 +54,34 @@ def test_write_that_raises_stores_nothing_and_hands_its_error_on(database: Datab
         database.write_now(fail)
 
     assert database.read_now(count_projects) == 0
+
+
+def test_a_deadlock_is_tried_again_and_leaves_a_line_in_the_log(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It costs everybody in it a second: an operator is to see it. SQLite has one writer, and none."""
+    one, other = (database.write_now(add_project(name)) for name in ("one", "other"))
+    both = threading.Barrier(2)
+    tries: list[str] = []
+
+    def rename(first: str, second: str) -> Callable[[Session], None]:
+        def write(session: Session) -> None:
+            tries.append(first)
+            session.execute(update(Project).where(Project.id == first).values(created_at=2))
+            if is_postgresql and tries.count(first) == 1:
+                both.wait(10)
+            session.execute(update(Project).where(Project.id == second).values(created_at=3))
+
+        return write
+
+    is_postgresql = database.url.startswith("postgresql")
+
+    async def write_both() -> None:
+        await asyncio.gather(database.write(rename(one, other)), database.write(rename(other, one)))
+
+    asyncio.run(write_both())
+
+    assert (len(tries), caplog.text.count("deadlock is tried again")) == ((3, 1) if is_postgresql else (2, 0))
 
 
 def test_concurrent_writes_fail_one_by_one(database: Database) -> None:
