@@ -81,6 +81,10 @@ test-chips: .venv/.dev ## plan programs for TPU slices from v2 to TPU7x and for 
 	PATH="$(CURDIR)/.uv/bin:$$PATH" .venv/bin/drumline worker compilers add gpu --data-dir build/chips --accept-licence
 	PYTHONPATH=tests $(PY) -m chips.plan_all --data-dir build/chips $(if $(RECORD),--write)
 
+.PHONY: test-traces
+test-traces: .venv/.dev ## read public traces of real accelerators that lie in TRACES; tests/traces/public.json says where they are
+	PYTHONPATH=tests $(PY) -m traces.read_public $(TRACES)
+
 .PHONY: record-release
 record-release: .venv/.dev ## live through a small world on both databases and keep what it leaves: data and traffic that later versions are held against
 	PYTHONPATH=tests $(PY) -m release.record

@@ -1,26 +1,28 @@
 """Reads what jax.profiler wrote: which operations each device did, and what its time went into. Pure."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import islice
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from drumline.contracts.profiles import MAX_LANES, MAX_OPERATION_NAME, MAX_OPERATION_NAMES, MAX_OPERATIONS
+from drumline_worker.runner.traced_operations import Kind, TracedOperation, by_instruction, by_kernel, by_name
 
 MAX_EVENTS = 200_000
-"""Read of one trace; some 0.4 s of the reading thread."""
+"""Read of one trace; up to some 2 s of the reading thread."""
+_MAX_SPAN_NS = 2**53
+"""As in `drumline.contracts.profiles`."""
 
-_DEVICE_PLANE = re.compile(r"^/device:(?:GPU|TPU):(\d+)")
+_DEVICE_PLANE = re.compile(r"/device:(GPU|TPU):(\d+)$")
+"""Those of the SparseCores of a TPU have names that continue."""
 _HOST_PLANE = "/host:CPU"
-_OPERATION_LINES = ("XLA Ops", "Async XLA Ops")
-"""Of a TPU; of a GPU the lines of its streams."""
-_COLLECTIVE = re.compile(
-    r"(all[-_]reduce|all[-_]gather|all[-_]to[-_]all|ragged[-_]all[-_]to[-_]all|reduce[-_]scatter|psum[-_]scatter"
-    r"|collective[-_]permute|collective[-_]broadcast|ppermute|pbroadcast|psum|pmax|pmin)"
-    r"([-_](start|done|invariant))*[.\d]*$"
-)
-"""What XLA, or JAX by the primitive, calls an exchange between devices."""
+_OPERATIONS, _IN_FLIGHT, _SYNCHRONIZATION = "XLA Ops", "Async XLA Ops", "XLA TraceMe"
+"""Lines of a TPU: what the core does, from start to done what it does not wait for, and among others `_BARRIER`."""
+_BARRIER = "barrier-cores"
+"""Where a TPU waits for all others before the first exchange of a program, in none of its operations."""
 _RENDEZVOUS = "Rendezvous"
 """Where a CPU device waits in a collective for the others, whatever that is called."""
 
@@ -29,6 +31,11 @@ class _Event(NamedTuple):
     begin: int
     end: int
     name: str
+    kind: Kind
+
+
+def _outermost_first(event: _Event) -> tuple[int, int]:
+    return event.begin, -event.end
 
 
 class _Piece(NamedTuple):
@@ -36,15 +43,19 @@ class _Piece(NamedTuple):
 
     begin: int
     end: int
-    is_collective: bool
+    kind: Kind
 
 
 @dataclass(slots=True)
 class _Device:
-    """`lines` are those of one thread, stream or unit each, in which events are nested and never cross."""
+    """`lines` are those of one thread, stream or unit each, in which events are nested and never cross.
+
+    `in_flight` are operations of a TPU from their start to their done, which cross.
+    """
 
     lines: dict[tuple[str, str], list[_Event]] = field(default_factory=dict)
     waits: dict[tuple[str, str], list[tuple[int, int]]] = field(default_factory=dict)
+    in_flight: list[_Event] = field(default_factory=list)
 
 
 class TracedDevice(NamedTuple):
@@ -60,71 +71,115 @@ class TraceTooLargeError(Exception):
 
 
 def read_trace(data: Any, devices: Sequence[TracedDevice]) -> dict[str, Any]:  # Any: ProfileData, without types; JSON
-    """Times and lanes as `drumline.contracts.profiles.TracedCall` has them. Raises TraceTooLargeError."""
-    found = _collect(data, devices)
+    """Times and lanes as `drumline.contracts.profiles.TracedCall` has them.
+
+    Raises TraceTooLargeError, and ValueError where what the trace says can't be.
+    """
+    events_of = _Events()
+    found = _read_accelerators(data, devices, events_of) or _read_threads(data, devices, events_of)
     events = [event for device in found.values() for line in device.lines.values() for event in line]
     if not events:
         return {"unmeasured": "platform"}
     first, last = min(event.begin for event in events), max(event.end for event in events)
-    collectives = {event.name for event in events if _COLLECTIVE.match(event.name) or _is_nccl(event.name)}
-    for device in found.values():
-        for key, line in device.lines.items():
-            collectives |= _waited_in(line, device.waits.get(key, ()))
+    if last - first >= _MAX_SPAN_NS:
+        raise ValueError(f"a trace of {last - first} ns; it has less than {_MAX_SPAN_NS}")
     lanes = {device.name: found.get(device.name, _Device()) for device in devices[:MAX_LANES]}
     times = [
-        {
-            "device": name,
-            **_times(device, collectives, last - first),
-            "operations": sum(map(len, device.lines.values())),
-        }
+        {"device": name, **_times(device, last - first), "operations": sum(1 for _ in _shown(device))}
         for name, device in lanes.items()
     ]
-    content = {**_lanes(lanes, collectives, first), "devices_left_out": max(0, len(devices) - MAX_LANES)}
+    content = {**_lanes(lanes, first), "devices_left_out": max(0, len(devices) - MAX_LANES)}
     return {"span_ns": last - first, "devices": times, "content": content}
 
 
-def _collect(data: Any, devices: Sequence[TracedDevice]) -> dict[str, _Device]:
+class _Events:
+    """Those of lines, until there are too many."""
+
+    def __init__(self) -> None:
+        self._left = MAX_EVENTS
+
+    def __call__(self, line: Any) -> list[Any]:
+        events = list(islice(line.events, self._left + 1))
+        self._left -= len(events)
+        if self._left < 0:
+            raise TraceTooLargeError
+        return events
+
+
+def _read_accelerators(data: Any, devices: Sequence[TracedDevice], events_of: _Events) -> dict[str, _Device]:
+    """By the planes of devices, if there are any that have operations; the host's are many and not needed then."""
     found: dict[str, _Device] = {}
-    by_ordinal = {device.ordinal: device.name for device in devices}
-    by_id = {device.id: device.name for device in devices}
-    left = MAX_EVENTS
+    names = {device.ordinal: device.name for device in devices}
+    named = cache(by_instruction)  # there are far fewer instructions than events, and their texts are long
     for plane in data.planes:
         of_plane = _DEVICE_PLANE.match(plane.name)
-        if of_plane is None and plane.name != _HOST_PLANE:
+        name = None if of_plane is None else names.get(int(of_plane[2]))
+        if of_plane is None or name is None:
             continue
+        device = _Device()
         for line in plane.lines:
-            if of_plane is not None and not (line.name.startswith("Stream") or line.name in _OPERATION_LINES):
-                continue
-            events = list(islice(line.events, left + 1))
-            left -= len(events)
-            if left < 0:
-                raise TraceTooLargeError
-            if of_plane is None:
-                _take_thread(found, by_id, line.name, events)
-            elif (name := by_ordinal.get(int(of_plane[1]))) is not None:
-                device = found.setdefault(name, _Device())
-                device.lines[plane.name, line.name] = [_event(event, _operation(event)) for event in events]
+            if of_plane[1] == "TPU":
+                _take_unit(device, line, events_of, named)
+            elif line.name.startswith("Stream"):
+                device.lines[plane.name, line.name] = [_event(event, _of_gpu(event)) for event in events_of(line)]
+        if any(device.lines.values()):
+            found[name] = device
+    _add_in_flight(found.values())
     return found
 
 
-def _operation(event: Any) -> str:
-    """As XLA calls it where the event says so, else its kernel."""
-    named = None if _is_nccl(event.name) else next((value for name, value in event.stats if name == "hlo_op"), None)
-    return str(named or event.name)
+def _take_unit(device: _Device, line: Any, events_of: _Events, named: Callable[[str], TracedOperation]) -> None:
+    """Of a line of a TPU what tells what its time goes into."""
+    if line.name == _OPERATIONS:
+        device.lines["", line.name] = [_event(event, named(event.name)) for event in events_of(line)]
+    elif line.name == _IN_FLIGHT:
+        device.in_flight = [_event(event, named(event.name)) for event in events_of(line)]
+    elif line.name == _SYNCHRONIZATION:
+        wait = TracedOperation(_BARRIER, Kind.COLLECTIVE)
+        device.lines["", line.name] = [_event(event, wait) for event in events_of(line) if event.name == _BARRIER]
 
 
-def _is_nccl(kernel: str) -> bool:
-    """Whether it is a kernel of the library that GPUs exchange by."""
-    return "nccl" in kernel.lower()
+def _add_in_flight(devices: Iterable[_Device]) -> None:
+    """Counts collectives from start to done where all devices have that, as one that has it waits no longer.
+
+    The profiler has been seen to write it of one of four chips.
+    """
+    if all(device.in_flight for device in devices):
+        for device in devices:
+            device.lines["", _IN_FLIGHT] = [event for event in device.in_flight if event.kind is Kind.COLLECTIVE]
 
 
-def _event(event: Any, name: str) -> _Event:
-    begin = int(event.start_ns)
-    return _Event(begin, begin + int(event.duration_ns), name)
+def _of_gpu(event: Any) -> TracedOperation:
+    operation = next((value for name, value in event.stats if name == "hlo_op"), None)
+    return by_kernel(event.name, str(operation) if operation else None)
+
+
+def _event(event: Any, operation: TracedOperation) -> _Event:
+    begin, duration = int(event.start_ns), int(event.duration_ns)
+    if duration < 0:
+        raise ValueError(f"{operation.name[:MAX_OPERATION_NAME]} takes {duration} ns")
+    return _Event(begin, begin + duration, *operation)
+
+
+def _read_threads(data: Any, devices: Sequence[TracedDevice], events_of: _Events) -> dict[str, _Device]:
+    """By the host's threads what they did for CPU devices, by their ids, which take turns on them."""
+    found: dict[str, _Device] = {}
+    names = {device.id: device.name for device in devices}
+    for plane in data.planes:
+        if plane.name == _HOST_PLANE:
+            for line in plane.lines:
+                _take_thread(found, names, line.name, events_of(line))
+    waited: set[str] = set()
+    for device in found.values():
+        for key, line in device.lines.items():
+            waited |= _waited_in(line, device.waits.get(key, ()))
+    for device in found.values():
+        for line in device.lines.values():
+            line[:] = [event._replace(kind=Kind.COLLECTIVE) if event.name in waited else event for event in line]
+    return found
 
 
 def _take_thread(found: dict[str, _Device], devices: Mapping[int, str], line: str, events: Sequence[Any]) -> None:
-    """Of a thread of the host what it did for CPU devices, by their ids, which take turns on it."""
     waits = []
     names = set()
     for event in events:
@@ -138,7 +193,7 @@ def _take_thread(found: dict[str, _Device], devices: Mapping[int, str], line: st
         if "hlo_op" in stats and name is not None:
             names.add(name)
             lines = found.setdefault(name, _Device()).lines
-            lines.setdefault((_HOST_PLANE, line), []).append(_event(event, str(stats["hlo_op"])))
+            lines.setdefault((_HOST_PLANE, line), []).append(_event(event, by_name(str(stats["hlo_op"]))))
     for name in names:
         found[name].waits[_HOST_PLANE, line] = waits
 
@@ -146,35 +201,45 @@ def _take_thread(found: dict[str, _Device], devices: Mapping[int, str], line: st
 def _waited_in(line: Sequence[_Event], waits: Iterable[tuple[int, int]]) -> set[str]:
     """The innermost operations of a thread in which it waited for other devices."""
     names = set()
-    for begin, end in waits:
-        around = [event for event in line if event.begin <= begin and end <= event.end]
-        if around:
-            names.add(min(around, key=lambda event: event.end - event.begin).name)
+    open_events: list[_Event] = []
+    coming = iter([*sorted(line, key=_outermost_first), None])
+    event = next(coming)
+    for begin, end in sorted(waits):
+        while event is not None and event.begin <= begin:
+            while open_events and open_events[-1].end <= event.begin:
+                open_events.pop()
+            open_events.append(event)
+            event = next(coming)
+        while open_events and open_events[-1].end <= begin:
+            open_events.pop()
+        around = next((one for one in reversed(open_events) if end <= one.end), None)
+        if around is not None:
+            names.add(around.name)
     return names
 
 
-def _pieces(line: Sequence[_Event], collectives: set[str]) -> Iterator[_Piece]:
+def _pieces(line: Sequence[_Event]) -> Iterator[_Piece]:
     """A line cut so that each moment belongs to the innermost operation."""
     open_events: list[_Event] = []
     at = 0
-    for event in [*sorted(line, key=lambda event: (event.begin, -event.end)), None]:
+    for event in [*sorted(line, key=_outermost_first), None]:
         while open_events and (event is None or open_events[-1].end <= event.begin):
             ended = open_events.pop()
             if ended.end > at:
-                yield _Piece(at, ended.end, ended.name in collectives)
+                yield _Piece(at, ended.end, ended.kind)
                 at = ended.end
         if event is not None:
             if open_events and event.begin > at:
-                yield _Piece(at, event.begin, open_events[-1].name in collectives)
+                yield _Piece(at, event.begin, open_events[-1].kind)
             open_events.append(event)
             at = max(at, event.begin)
 
 
-def _times(device: _Device, collectives: set[str], span: int) -> dict[str, int]:
-    pieces = [piece for line in device.lines.values() for piece in _pieces(line, collectives)]
-    computing = _length(piece for piece in pieces if not piece.is_collective)
-    collective = _length(piece for piece in pieces if piece.is_collective)
-    busy = _length(pieces)
+def _times(device: _Device, span: int) -> dict[str, int]:
+    pieces = [piece for line in device.lines.values() for piece in _pieces(line)]
+    computing = _length(piece for piece in pieces if piece.kind is Kind.COMPUTING)
+    collective = _length(piece for piece in pieces if piece.kind is Kind.COLLECTIVE)
+    busy = _length(piece for piece in pieces if piece.kind is not Kind.WAITING)
     return {
         "computing_ns": computing,
         "collective_ns": collective,
@@ -186,35 +251,39 @@ def _times(device: _Device, collectives: set[str], span: int) -> dict[str, int]:
 def _length(pieces: Iterable[_Piece]) -> int:
     """Of the time that at least one of them covers."""
     total, until = 0, 0
-    for begin, end, _ in sorted(pieces):
+    for begin, end, _ in sorted(pieces, key=attrgetter("begin")):
         if end > until:
             total += end - max(begin, until)
             until = end
     return total
 
 
-def _lanes(devices: Mapping[str, _Device], collectives: set[str], first: int) -> dict[str, Any]:
+def _shown(device: _Device) -> Iterator[_Event]:
+    return (event for line in device.lines.values() for event in line if event.kind is not Kind.WAITING)
+
+
+def _lanes(devices: Mapping[str, _Device], first: int) -> dict[str, Any]:
     """Of too many operations the longest, and of too many names those that take longest."""
-    every = [(name, event) for name, device in devices.items() for line in device.lines.values() for event in line]
+    every = [(name, event) for name, device in devices.items() for event in _shown(device)]
     kept = sorted(every, key=lambda one: one[1].begin - one[1].end)[:MAX_OPERATIONS]
-    names = [*dict.fromkeys(event.name for _, event in kept)][:MAX_OPERATION_NAMES]
+    names = [*dict.fromkeys(event[2:] for _, event in kept)][:MAX_OPERATION_NAMES]
     number_of = {name: number for number, name in enumerate(names)}
     shown: dict[str, list[_Event]] = {name: [] for name in devices}
     for name, event in kept:
-        if event.name in number_of:
+        if event[2:] in number_of:
             shown[name].append(event)
     lanes = []
     for name, events in shown.items():
-        events.sort(key=lambda event: (event.begin, -event.end))
+        events.sort(key=_outermost_first)
         lanes.append(
             {
                 "device": name,
                 "begins_ns": [event.begin - first for event in events],
                 "durations_ns": [event.end - event.begin for event in events],
-                "operations": [number_of[event.name] for event in events],
+                "operations": [number_of[event[2:]] for event in events],
             }
         )
-    operations = [{"name": _shown_name(name), "is_collective": name in collectives} for name in names]
+    operations = [{"name": _shown_name(name), "is_collective": kind is Kind.COLLECTIVE} for name, kind in names]
     return {"operations": operations, "lanes": lanes, "left_out": len(every) - sum(map(len, shown.values()))}
 
 
