@@ -22,7 +22,7 @@ _HOST_PLANE = "/host:CPU"
 _OPERATIONS, _IN_FLIGHT, _SYNCHRONIZATION = "XLA Ops", "Async XLA Ops", "XLA TraceMe"
 """Lines of a TPU: what the core does, from start to done what it does not wait for, and among others `_BARRIER`."""
 _BARRIER = "barrier-cores"
-"""Where a TPU waits for all others before the first exchange of a program, in none of its operations."""
+"""Where a TPU waits for all others, in none of its operations: as seen, before the one exchange of a program."""
 _RENDEZVOUS = "Rendezvous"
 """Where a CPU device waits in a collective for the others, whatever that is called."""
 
