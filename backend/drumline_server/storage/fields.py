@@ -270,10 +270,12 @@ def _merge(
     known: Sequence[Any] | None, steps: Sequence[int], values: Sequence[float], fence: int
 ) -> list[Any]:  # Any: as in Figures
     least, greatest = _bounds(values)
-    last: list[Any] = [values[-1], fence, steps[-1]]
+    newest = max(steps)  # steps may go back within a batch, as they may from one to the next
+    at = len(steps) - 1 if steps[-1] == newest else max(place for place, step in enumerate(steps) if step == newest)
+    last: list[Any] = [values[at], fence, newest]
     if known is not None:
         least, greatest = _bounds([least, greatest, float(known[1]), float(known[2])])
-        if (known[3], known[4]) > (fence, steps[-1]):  # of an earlier step of this attempt, or of an older attempt
+        if (known[3], known[4]) > (fence, newest):  # of an earlier step of this attempt, or of an older attempt
             last = [float(known[0]), known[3], known[4]]
     return [last[0], least, greatest, *last[1:]]
 

@@ -227,6 +227,22 @@ def test_metrics_become_fields_while_a_batch_of_their_run_is_stored(core: Core) 
     assert found(core, "loss = 2") == [submitted.id]
 
 
+@pytest.mark.parametrize("cut", [1, 3, 6, 9])
+def test_a_metric_in_lists_is_of_its_greatest_step_however_its_values_are_sent(core: Core, cut: int) -> None:
+    worker = core.add_worker()
+    run = core.submit()
+    core.schedule()
+    member = worker.take().start()
+    # As MLflow's latest metric: the greatest step, of values at the same step the later one.
+    logged = [(1, 10.0), (1, 11.0), (0, 5.0), (7, math.nan), (8, math.inf), (2**40, 3.0), (2**40, 4.0), (9, 6.0), (3, -1.0)]
+    for part in (logged[:cut], logged[cut:]):
+        if part:
+            steps, numbers = zip(*part, strict=True)
+            member.send(member.event("metrics", names=("odd",) * len(part), steps=steps, times=steps, values=numbers))
+    spread_fields(core)
+    assert values(core, run.id, "odd", "min.odd", "max.odd") == {"odd": 4.0, "min.odd": -1.0, "max.odd": "Infinity"}
+
+
 def test_lists_hear_of_a_metric_that_becomes_a_field_after_its_run_has_ended(core: Core) -> None:
     worker = core.add_worker()
     run = core.submit()
