@@ -43,6 +43,15 @@ describe("smoothed", () => {
     expect(second).toBeCloseTo(7 / 3, 12);
   });
 
+  it("draws no noise of rounding where a curve is flat", () => {
+    for (const [value, weight] of [
+      [0.3, 0.1],
+      [0.1, 0.99],
+      [1e15 + 0.3, 0.9],
+    ] as const)
+      expect(new Set(smoothed(Array<number>(50).fill(value), weight))).toEqual(new Set([value]));
+  });
+
   it("stays finite where values are as large as numbers can be", () => {
     for (const value of smoothed([1.7e308, 1.7e308, -1.7e308], 0.9))
       expect(Number.isFinite(value)).toBe(true);
