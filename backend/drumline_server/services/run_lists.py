@@ -291,25 +291,26 @@ def newest(session: Session, project_id: str, states: Collection[RunState], limi
 
 
 def list_last_ended(session: Session, project_id: str, limit: int) -> Sequence[Run]:
-    """The runs that ended last, the last one first, whenever they were submitted."""
-    query = select(Run).where(Run.project_id == project_id, Run.ended_at.is_not(None), Run.deleted_at.is_(None))
+    """The runs that ended last, the last one first, whenever they were submitted; without archived ones."""
+    ended = (Run.project_id == project_id, Run.ended_at.is_not(None))
+    query = select(Run).where(*ended, Run.deleted_at.is_(None), Run.archived_at.is_(None))
     return session.scalars(query.order_by(Run.ended_at.desc(), Run.id.desc()).limit(limit)).all()
 
 
 def list_last_failed(session: Session, project_id: str, limit: int, *, since: int) -> Sequence[Run]:
-    """The runs that failed last, none before `since`."""
+    """The runs that failed last, none before `since`, and none that somebody archived."""
     query = select(Run).where(*_failed(project_id, since)).order_by(Run.ended_at.desc(), Run.id.desc())
     return session.scalars(query.limit(limit)).all()
 
 
 def count_failed(session: Session, project_id: str, *, since: int) -> int:
-    """How many runs failed after `since`."""
+    """How many runs failed after `since` and are not archived."""
     return session.scalars(select(func.count()).select_from(Run).where(*_failed(project_id, since))).one()
 
 
 def _failed(project_id: str, since: int) -> tuple[ColumnElement[bool], ...]:
     failed = (Run.project_id == project_id, Run.ended_at > since, Run.state == RunState.FAILED)
-    return (*failed, Run.deleted_at.is_(None))
+    return (*failed, Run.deleted_at.is_(None), Run.archived_at.is_(None))
 
 
 def list_stalled(session: Session, project_id: str, limit: int) -> Sequence[Run]:

@@ -54,6 +54,20 @@ def test_a_run_that_ended_last_is_shown_however_many_were_submitted_after_it(ser
         assert [run["ended_at"] for run in shown] == sorted((run["ended_at"] for run in shown), reverse=True)
 
 
+def test_what_is_archived_needs_no_attention(server: EdgeServer) -> None:
+    core = server.core
+    worker = core.add_worker()
+    members = [begin(core, worker) for _ in range(2)]
+    for member in members:
+        core.clock.advance(1)
+        member.end(EndReason.PROGRAM_ERROR)
+    server.admin.patch(f"/api/v1/runs/{run_of(members[1])}", json={"archived": True}).raise_for_status()
+
+    told = server.admin.get("/api/v1/overview").json()
+    assert told["failed_total"] == 1
+    assert [[run["id"] for run in told[part]] for part in ("attention", "recent")] == [[run_of(members[0])]] * 2
+
+
 def test_every_host_counts_and_those_in_trouble_are_shown_however_many_there_are(server: EdgeServer) -> None:
     core = server.core
     workers = [core.add_worker(f"host-{number:03}", devices=1) for number in range(203)]

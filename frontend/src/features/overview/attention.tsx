@@ -14,6 +14,7 @@ const MOST_HOSTS = 10;
 export function Attention({ overview, className }: { overview: Overview; className?: string }) {
   const hosts = overview.hosts.filter(isTroubled).slice(0, MOST_HOSTS);
   const unnamed = overview.hosts_silent + overview.hosts_failing - hosts.length;
+  const unlisted = overview.failed_total - overview.attention.filter(({ state }) => state === "FAILED").length;
   if (hosts.length + overview.attention.length === 0) return null;
   return (
     <Section
@@ -56,6 +57,13 @@ export function Attention({ overview, className }: { overview: Overview; classNa
         {overview.attention.map((run) => (
           <TroubledRun key={run.id} run={run} />
         ))}
+        {unlisted > 0 && (
+          <li className="flex h-8 items-center border-line border-b">
+            <Link className="link" search={{ where: "state = FAILED and ended > -1d" }} to="/runs">
+              {count(unlisted, "more failed run")}
+            </Link>
+          </li>
+        )}
       </ul>
     </Section>
   );

@@ -1,5 +1,5 @@
 import type { Overview } from "@/api/schema";
-import { count, formatInteger } from "@/lib/format";
+import { count, formatInteger, nameSome } from "@/lib/format";
 
 /** The state of everything in one line: what a person wants to know before looking at anything. */
 export function overviewSentence(overview: Overview): string {
@@ -14,10 +14,10 @@ export function overviewSentence(overview: Overview): string {
     failed > 0 && count(failed, "failed run"),
     silent > 0 && count(silent, "silent host"),
     failing > 0 && count(failing, "failing host"),
-  ].filter(Boolean);
+  ].filter((trouble) => trouble !== false);
   if (overview.hosts.length === 0 && troubles.length === 0) return "No worker has registered yet";
   const fleet = `${formatInteger(overview.devices_held)} of ${count(overview.devices_total, "device")} busy`;
-  return troubles.length === 0 ? `${fleet}, nothing needs attention` : `${fleet}, ${troubles.join(" and ")}`;
+  return troubles.length === 0 ? `${fleet}, nothing needs attention` : `${fleet}, ${nameSome(troubles)}`;
 }
 
 /** Whether a host needs looking at. */
