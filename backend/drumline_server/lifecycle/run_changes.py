@@ -95,7 +95,7 @@ def mark(session: Session, run: Run, change: api.RunPatch, *, now: int) -> bool:
     if change.labels:
         _set_labels(session, run, change.labels)
     if change.note is not None:
-        run.note = change.note
+        run.note = change.note if change.note.strip() else ""  # a note that nobody can see is none
     if change.starred is not None and change.starred != (run.starred_at is not None):
         run.starred_at = now if change.starred else None
     if change.archived is not None and change.archived != (run.archived_at is not None):

@@ -49,6 +49,15 @@ def test_labels_note_star_and_archive_change_after_the_end_and_are_written_down(
     assert server.client(server.token("viewer")).patch(address, json=change).status_code == 403
 
 
+def test_a_note_that_nobody_can_see_is_none(server: EdgeServer) -> None:
+    server.core.add_worker()
+    run = server.core.submit()
+    address = f"{V1}/runs/{run.id}"
+    for note, kept in ((" seen ", " seen "), (" \n\t", "")):
+        assert server.admin.patch(address, json={"note": note}).json()["note"] == kept
+        assert server.admin.get(f"{V1}/runs:count", params={"where": "note"}).json() == {"matching": bool(kept)}
+
+
 @pytest.mark.parametrize(
     ("body", "named"),
     [
