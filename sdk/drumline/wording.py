@@ -81,6 +81,17 @@ def duration(seconds: float) -> str:
     raise AssertionError("every number is less than infinity")
 
 
+def spent_text(seconds: float) -> str:
+    """As a duration; what is there but too short for one is not shown as 0, as on the dashboard."""
+    return "< 0.1 s" if 0 < seconds < 0.05 else duration(seconds)
+
+
+def share_text(part: float, whole: float) -> str:
+    """`13.1 %`; what is there but tiny is not shown as 0."""
+    percent = 100 * part / whole
+    return "< 0.1 %" if 0 < percent < 0.1 else f"{percent:.1f} %"
+
+
 def limit_rows(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table of at most MAX_ROWS rows; nothing for none."""
     all_rows = list(rows)

@@ -10,7 +10,7 @@ import click
 
 from drumline._flags import Duration
 from drumline.cli.options import age, connect, json_option, json_text, logs_option, server_options
-from drumline.wording import duration, size_text, table
+from drumline.wording import duration, share_text, size_text, spent_text, table
 
 if TYPE_CHECKING:
     from drumline.contracts.api import Checkpoint, Ledger, LedgerLine, LedgerSum, MemberUsage
@@ -194,9 +194,9 @@ def _lines_text(
     headings = ("WHAT", "TIME", "SHARE", "DEVICE TIME", *(("COST",) if cost is not None else ()))
 
     def row(name: str, wall: float, device: float, its_cost: float | None) -> tuple[str, ...]:
-        share = f"{100 * wall / wall_s:.1f} %" if wall_s else "-"
+        share = share_text(wall, wall_s) if wall_s else "-"
         priced = (f"{its_cost:.2f} {currency}".rstrip(),) if its_cost is not None else ("-",)
-        return (name, duration(wall), share, duration(device), *(priced if cost is not None else ()))
+        return (name, spent_text(wall), share, spent_text(device), *(priced if cost is not None else ()))
 
     rows = [row(line.name.replace("_", " "), line.wall_s, line.device_s, line.cost) for line in lines]
     return table(headings, [*rows, row("in all", wall_s, device_s, cost)])

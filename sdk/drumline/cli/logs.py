@@ -118,7 +118,9 @@ class _Progress:
             what = "is of that " + " and ".join(name.removeprefix("--") for name in named)
             if find is not None:
                 what = f"holds {plain(find)!r}{' and ' + what if named else ''}"
-            click.echo(f"None of {self._lines} lines {what}.", err=True)
+            # Between two moments only the lines of that time are looked at, and counted.
+            none = {"since", "until"}.intersection(name.removeprefix("--") for name in named) and not self._lines
+            click.echo("There is no output of that time." if none else f"None of {self._lines} lines {what}.", err=True)
 
 
 def _has_ranks(run: "Run", attempt: str | None, member: str | None) -> bool:

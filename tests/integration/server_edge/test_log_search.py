@@ -112,6 +112,8 @@ def test_the_command_line_prints_lines_of_a_level(
     assert (cli("logs", run, "--level", "error", "--until", "2100-01-01T00:00:00Z"), cli.out) == (0, "2: ERROR: bad\n")
     assert (cli("logs", run, "--level", "critical", "--stream", "stdout"), cli.out) == (0, "")
     assert "None of 2 lines is of that level and stream." in cli.err
+    assert (cli("logs", run, "--since", "2100-01-01T00:00:00Z"), cli.out) == (0, "")
+    assert "There is no output of that time." in cli.err
     assert cli("logs", run, "--level", "error", "--follow") == 2
     assert "--level looks through the whole output: leave out --follow and --tail." in cli.err
 

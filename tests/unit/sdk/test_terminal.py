@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from drumline.cli.options import age
 from drumline.progress import LineProgress, open_progress
-from drumline.wording import duration, plain, size_text, table
+from drumline.wording import duration, plain, share_text, size_text, spent_text, table
 
 
 @pytest.mark.parametrize(
@@ -129,3 +129,9 @@ def test_on_a_terminal_a_bar_is_drawn_and_the_last_step_stays(monkeypatch: pytes
 def test_in_a_ci_job_lines_are_printed_even_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CI", "true")
     assert isinstance(open_progress(_Terminal()), LineProgress)
+
+
+def test_what_is_there_but_tiny_is_not_shown_as_nothing() -> None:
+    """As the dashboard writes the same ledger: `formatSpent` and `formatShare`."""
+    assert [spent_text(seconds) for seconds in (0, 0.03, 0.06, 90)] == ["0.0 s", "< 0.1 s", "0.1 s", "1 m 30 s"]
+    assert [share_text(part, 10) for part in (0, 0.001, 0.04, 5)] == ["0.0 %", "< 0.1 %", "0.4 %", "50.0 %"]
