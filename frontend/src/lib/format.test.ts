@@ -58,6 +58,7 @@ describe("format", () => {
     [12.44, "12.4"],
     [310.2, "310"],
     [1_234, "1,234"],
+    [449_362_960_776_076, "4.49e+14"],
   ])("writes the rate %s as %s", (rate, text) => {
     expect(formatRate(rate)).toBe(text);
   });

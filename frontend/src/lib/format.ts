@@ -51,9 +51,10 @@ export function briefDigits(text: string): string {
   return /^-?\d+$/.test(text) && text.length > MOST_DIGITS ? `…${text.slice(-7)}` : text;
 }
 
-/** A rate per second with steady width: `0.0021`, `0.42`, `12.4`, `310`. */
+/** A rate per second with steady width: `0.0021`, `0.42`, `12.4`, `310`; with an exponent where nobody could read it. */
 export function formatRate(value: Maybe<number>): string {
   if (!isNumber(value)) return NOT_REPORTED;
+  if (value >= 1e9) return formatNumber(value, 3);
   if (value > 0 && value < 0.1) return significantly(2).format(value);
   const decimals = value < 1 ? 2 : value < 100 ? 1 : 0;
   return value.toLocaleString("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals });

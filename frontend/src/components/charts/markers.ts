@@ -26,6 +26,9 @@ export function kindsWithin(
   return (Object.keys(MARKER_SIGNS) as Marker["kind"][]).filter((kind) => seen.has(kind));
 }
 
+/** Half the width of the widest sign. */
+const SIGN_PX = 4;
+
 /** Draws the markers over a chart, and the place that is picked. Of those on one pixel only the first. */
 export function drawMarkers(
   chart: uPlot,
@@ -37,7 +40,9 @@ export function drawMarkers(
   const px = window.devicePixelRatio || 1;
   ctx.save();
   ctx.beginPath();
-  ctx.rect(bbox.left, bbox.top - 6 * px, bbox.width, bbox.height + 6 * px);
+  // Signs at both ends are seen whole: a run is often saved, or not finite, at its last step.
+  const beside = SIGN_PX * px;
+  ctx.rect(bbox.left - beside, bbox.top - 6 * px, bbox.width + 2 * beside, bbox.height + 6 * px);
   ctx.clip();
   const drawn = new Set<string>();
   for (const { x, kind } of markers) {
@@ -45,7 +50,7 @@ export function drawMarkers(
     if (at < bbox.left || at > bbox.left + bbox.width || drawn.has(`${kind}${at}`)) continue;
     drawn.add(`${kind}${at}`);
     if (kind === "checkpoint") diamond(ctx, at, bbox.top + bbox.height - 5 * px, 3.5 * px, colors.text);
-    else if (kind === "not finite") triangle(ctx, at, bbox.top, 4 * px, colors.warn);
+    else if (kind === "not finite") triangle(ctx, at, bbox.top, SIGN_PX * px, colors.warn);
     else vertical(ctx, at, bbox, kind === "attempt" ? [3 * px, 3 * px] : [], colors.warn, px);
   }
   if (picked !== null) vertical(ctx, chart.valToPos(picked, "x", true), bbox, [], colors.accent, px);
