@@ -3,7 +3,7 @@ import { useRef, useState } from "react";
 import type { OutcomeMetric } from "@/api/schema";
 import { useSize } from "@/components/charts/use-size";
 import { classNames } from "@/lib/class-names";
-import { formatValue } from "@/lib/format";
+import { formatValue, shortId } from "@/lib/format";
 import { exactText } from "@/lib/wire-numbers";
 import { type Axis, axisOf, metricAxis, textRoom } from "./axis";
 import { bestOf, type Outcome, type Outcomes } from "./best";
@@ -72,7 +72,7 @@ export function ParallelPlot({ outcomes, metric }: { outcomes: Outcomes; metric:
       </svg>
       <figcaption className="text-muted text-xs">
         {shown
-          ? `${shown.run === best?.run ? `Best, run ${shown.index}` : `Run ${shown.index}`}: ${describeOutcome(shown, outcomes.parameters, metric.name)}`
+          ? `${shown.run === best?.run ? "Best, " : ""}${shortId(shown.run)}: ${describeOutcome(shown, outcomes.parameters, metric.name)}`
           : ""}
       </figcaption>
     </figure>

@@ -2,6 +2,7 @@ import { useNavigate } from "@tanstack/react-router";
 import { useRef, useState } from "react";
 import type { OutcomeMetric } from "@/api/schema";
 import { useSize } from "@/components/charts/use-size";
+import { shortId } from "@/lib/format";
 import { apartTicks, axisOf, metricAxis, textRoom } from "./axis";
 import { bestOf, type Outcomes } from "./best";
 import { describeOutcome } from "./parallel-plot";
@@ -113,7 +114,7 @@ export function ScatterPlot({
       </svg>
       <figcaption className="text-muted text-xs">
         {shown
-          ? `${shown.run === best?.run ? `Best, run ${shown.index}` : `Run ${shown.index}`}: ${describeOutcome(shown, outcomes.parameters, metric.name)}`
+          ? `${shown.run === best?.run ? "Best, " : ""}${shortId(shown.run)}: ${describeOutcome(shown, outcomes.parameters, metric.name)}`
           : ""}
       </figcaption>
     </figure>

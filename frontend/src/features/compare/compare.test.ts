@@ -122,6 +122,12 @@ describe("rowsOf", () => {
     ]);
   });
 
+  it("draws first an outcome that most runs have", () => {
+    const results = [{ alone: 1, loss: 2 }, { loss: 3, other: 1 }, { other: 2, loss: 1 }];
+    const compared = results.map((result, at) => ({ run: run(at, {}, result) }));
+    expect(outcomesOf(compared as never).metrics.map(({ name }) => name)).toEqual(["loss", "other", "alone"]);
+  });
+
   it("takes the numbers of a result, however deep", () => {
     expect(numbersOf({ loss: 1, a: { b: 2 }, text: "x" })).toEqual({ loss: 1, "a.b": 2 });
     expect(numbersOf(3)).toEqual({ result: 3 });

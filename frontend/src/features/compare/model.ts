@@ -57,7 +57,11 @@ export function linesOf(curves: Curves, compared: readonly Compared[], name: str
 export function outcomesOf(compared: readonly Compared[]): Outcomes {
   const runs = compared.flatMap(({ run }) => run ?? []);
   const results = runs.map((run) => numbersOf(run.result));
-  const metrics = [...new Set(results.flatMap((result) => Object.keys(result)))];
+  const having = new Map<string, number>();
+  for (const name of results.flatMap((result) => Object.keys(result)))
+    having.set(name, (having.get(name) ?? 0) + 1);
+  // The first is drawn unless asked: one that most runs have, of these the one that comes first.
+  const metrics = [...having.keys()].sort((a, b) => (having.get(b) ?? 0) - (having.get(a) ?? 0));
   return {
     total: runs.length,
     parameters: differing(runs),
