@@ -17,6 +17,7 @@ export interface Pictured {
   domain: readonly [number, number];
   limits: { low?: number | undefined; high?: number | undefined };
   formatX: (value: number) => string;
+  ticksX?: ((low: number, high: number, most: number) => number[]) | undefined;
 }
 
 /** A row for each drawn point within the domain; `smoothed` is empty where nothing is smoothed. */
@@ -119,12 +120,12 @@ function yMarks(
 }
 
 function xMarks(
-  { domain, formatX, xName }: Pictured,
+  { domain, formatX, ticksX = niceTicks, xName }: Pictured,
   x: (value: number) => number,
   height: number,
   colors: Colors,
 ) {
-  const ticks = niceTicks(domain[0], domain[1], 6);
+  const ticks = ticksX(domain[0], domain[1], 6);
   const marks = ticks.map((tick) =>
     text(x(tick), height - PAD.bottom + 16, formatX(tick), colors.muted, 'text-anchor="middle"'),
   );

@@ -39,6 +39,8 @@ export interface LineChartProps {
   /** Controls at the right end of the heading. */
   aside?: ReactNode;
   formatX: (value: number) => string;
+  /** Marks of x, at most so many between two ends; round numbers if left out. */
+  ticksX?: ((low: number, high: number, most: number) => number[]) | undefined;
   formatY: (value: number) => string;
   onRange: (from: number, to: number) => void;
   onReset: () => void;

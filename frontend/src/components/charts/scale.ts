@@ -52,6 +52,41 @@ export function niceTicks(low: number, high: number, wanted: number): number[] {
   return [...new Set(ticks)].filter(Number.isFinite);
 }
 
+const MINUTE_S = 60;
+const HOUR_S = 3600;
+const DAY_S = 86_400;
+/** Seconds between two marks of a clock; below and above, 1, 2 or 5 times a power of ten of seconds or of days. */
+const CLOCK_STEPS = [
+  ...[1, 2, 5, 10, 15, 30],
+  ...[1, 2, 5, 10, 15, 30].map((minutes) => minutes * MINUTE_S),
+  ...[1, 2, 3, 6, 12].map((hours) => hours * HOUR_S),
+  ...[1, 2, 7, 14].map((days) => days * DAY_S),
+];
+
+/**
+ * Round moments between two ends, in seconds: at most so many, at whole seconds, minutes, hours or days of a clock.
+ *
+ * @param clock what the clock says, in seconds, where the axis has its zero
+ */
+export function timeTicks(low: number, high: number, most: number, clock = 0): number[] {
+  const rough = (high - low) / Math.max(1, most);
+  if (!(rough > 0)) return [];
+  const step =
+    rough < 1
+      ? roundUp(rough)
+      : (CLOCK_STEPS.find((each) => each >= rough) ?? roundUp(rough / DAY_S) * DAY_S);
+  // Of a large number the part within a step is enough, and has all its digits.
+  const zero = clock % Math.max(step, 1);
+  const first = Math.ceil((low + zero) / step);
+  const count = Math.floor((high + zero) / step) - first + 1;
+  return Array.from({ length: Math.max(0, count) }, (_, i) => (first + i) * step - zero);
+}
+
+function roundUp(least: number): number {
+  const power = 10 ** Math.floor(Math.log10(least));
+  return power * ([1, 2, 5].find((factor) => factor * power >= least) ?? 10);
+}
+
 /** Each number in as few digits as tell all of them apart. */
 export function tickTexts(values: readonly number[], least = 4): string[] {
   const distinct = new Set(values).size;

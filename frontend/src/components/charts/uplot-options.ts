@@ -45,6 +45,8 @@ interface ChartSettings {
   /** How points are joined; straight lines if left out. */
   path?: uPlot.Series.PathBuilder | undefined;
   formatX: (value: number) => string;
+  /** Marks of x, at most so many; round numbers if left out. */
+  ticksX?: ((low: number, high: number, most: number) => number[]) | undefined;
   /** Both ends of x, the same for all charts that are looked at together. */
   domain: () => [number, number];
   /** The number that stands where `drawn` is drawn. */
@@ -105,6 +107,9 @@ export function drawnAs(columns: readonly (readonly (number | null)[])[], log: b
 
 const TICK_PX = 32;
 const DIGIT_PX = 6.4;
+/** Room that a number of the horizontal axis has, and a moment, which may be longer: `27 Nov 16:30`. */
+const STEP_PX = 72;
+const MOMENT_PX = 88;
 
 /** Room at the right of a plot, so that the number at its end is seen whole. */
 export function roomOfEnd(text: string): number {
@@ -144,7 +149,7 @@ export function alone(values: ArrayLike<number | null | undefined>): number[] {
 
 /** A column for each layer; a band lies between each `max` and the `min` after it. */
 export function chartOptions(settings: ChartSettings): uPlot.Options {
-  const { width, height, colors, group, log, layers, path } = settings;
+  const { width, height, colors, group, log, layers, path, ticksX } = settings;
   const range = log ? logRange : yRange;
   return {
     width,
@@ -173,7 +178,8 @@ export function chartOptions(settings: ChartSettings): uPlot.Options {
     },
     axes: [
       {
-        ...axis(colors, { size: 22, space: 72 }),
+        ...axis(colors, { size: 22, space: STEP_PX }),
+        ...(ticksX && { splits: (chart, _axis, low, high) => ticksX(low, high, chart.width / MOMENT_PX) }),
         values: (_chart, splits) => splits.map((value) => (value === null ? "" : settings.formatX(value))),
       },
       {

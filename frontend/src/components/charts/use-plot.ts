@@ -22,6 +22,7 @@ export interface PlotSettings {
   markers: readonly Marker[];
   picked: number | null;
   formatX: (value: number) => string;
+  ticksX?: ((low: number, high: number, most: number) => number[]) | undefined;
   onRange: (from: number, to: number) => void;
 }
 
@@ -60,6 +61,7 @@ export function usePlot(
       limits: () => limitsOf(now()),
       path: settings.since ? stepsOfFew : undefined,
       formatX: (value) => now().formatX(value),
+      ticksX: settings.ticksX && ((...ends) => now().ticksX?.(...ends) ?? []),
       domain: () => [...now().domain],
       numberAt: (drawn) => now().drawing.places.from(drawn),
       onRange: (from, to) => now().onRange(from, to),
@@ -133,9 +135,16 @@ function looksOf(lines: readonly Line[], { layers }: Drawing): LayerLook[] {
   });
 }
 
-function looksKey({ lines, drawing, group, log, since }: PlotSettings): string {
+function looksKey({ lines, drawing, group, log, since, ticksX }: PlotSettings): string {
   const layers = drawing.layers.map(({ line, part }) => `${part}${line}`);
-  return JSON.stringify([lines.map(({ style, strong }) => [style, strong]), layers, group, log, since]);
+  return JSON.stringify([
+    lines.map(({ style, strong }) => [style, strong]),
+    layers,
+    group,
+    log,
+    since,
+    !ticksX,
+  ]);
 }
 
 function limitsOf({ limits, drawing }: PlotSettings): { low: number | null; high: number | null } {

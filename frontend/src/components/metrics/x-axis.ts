@@ -1,3 +1,4 @@
+import { timeTicks } from "@/components/charts/scale";
 import { formatDuration, formatNumber } from "@/lib/format";
 
 /** `time` is the clock, `relative` counts seconds from when the run began. */
@@ -32,6 +33,19 @@ export function formatOf(
     if (last - first < SHORT_S) return `${clock}.${Math.floor(date.getMilliseconds() / 100)}`;
     if (last - first < DAY_S) return clock;
     return `${date.toLocaleDateString("en-GB", { day: "numeric", month: "short" })} ${clock.slice(0, 5)}`;
+  };
+}
+
+/** Where an axis of time has its marks, at most so many between two ends; undefined where any round number will do. */
+export type Ticks = (low: number, high: number, most: number) => number[];
+
+export function ticksOf(axis: XAxis, zero: number | null): Ticks | undefined {
+  if (axis === "step") return undefined;
+  if (axis === "relative" || zero === null) return timeTicks;
+  return (low, high, most) => {
+    // As this place's clocks go at the beginning; an hour that they skip later moves marks of days by it.
+    const ahead = -60 * new Date(zero + low * 1000).getTimezoneOffset();
+    return timeTicks(low, high, most, zero / 1000 + ahead);
   };
 }
 

@@ -8,7 +8,7 @@ import { MetricFigure } from "@/components/metrics/chart-cell";
 import { actionsOf } from "@/components/metrics/chart-view";
 import { type DomainStore, domainWithin, useEnds } from "@/components/metrics/domain";
 import { bucketCaption, titleOf } from "@/components/metrics/series";
-import { formatOf, roundRange, type XAxis, xNameOf } from "@/components/metrics/x-axis";
+import { formatOf, roundRange, ticksOf, type XAxis, xNameOf } from "@/components/metrics/x-axis";
 import { ErrorState, Skeleton } from "@/components/ui/view-states";
 import { count } from "@/lib/format";
 import { curvesAsked } from "./asked";
@@ -117,6 +117,7 @@ function Figure({ name, title, lines, wholeLines, caption, limits, domain, chang
   const ends = useEnds(domain);
   const shown = useMemo(() => domainWithin(ends, view.from, view.to), [ends, view.from, view.to]);
   const formatX = useMemo(() => formatOf(x, 0, shown), [x, shown]);
+  const ticksX = useMemo(() => ticksOf(x, 0), [x]);
   const actions = actionsOf(view, change, [name]);
   return (
     <MetricFigure
@@ -124,6 +125,7 @@ function Figure({ name, title, lines, wholeLines, caption, limits, domain, chang
       caption={caption}
       domain={shown}
       formatX={formatX}
+      ticksX={ticksX}
       group="compare"
       lines={lines}
       markers={NONE}

@@ -123,7 +123,11 @@ describe("rowsOf", () => {
   });
 
   it("draws first an outcome that most runs have", () => {
-    const results = [{ alone: 1, loss: 2 }, { loss: 3, other: 1 }, { other: 2, loss: 1 }];
+    const results = [
+      { alone: 1, loss: 2 },
+      { loss: 3, other: 1 },
+      { other: 2, loss: 1 },
+    ];
     const compared = results.map((result, at) => ({ run: run(at, {}, result) }));
     expect(outcomesOf(compared as never).metrics.map(({ name }) => name)).toEqual(["loss", "other", "alone"]);
   });

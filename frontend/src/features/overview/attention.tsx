@@ -14,7 +14,8 @@ const MOST_HOSTS = 10;
 export function Attention({ overview, className }: { overview: Overview; className?: string }) {
   const hosts = overview.hosts.filter(isTroubled).slice(0, MOST_HOSTS);
   const unnamed = overview.hosts_silent + overview.hosts_failing - hosts.length;
-  const unlisted = overview.failed_total - overview.attention.filter(({ state }) => state === "FAILED").length;
+  const unlisted =
+    overview.failed_total - overview.attention.filter(({ state }) => state === "FAILED").length;
   if (hosts.length + overview.attention.length === 0) return null;
   return (
     <Section

@@ -9,7 +9,7 @@ import { actionsOf, overlaid } from "@/components/metrics/chart-view";
 import { type DomainStore, domainWithin, useEnds } from "@/components/metrics/domain";
 import { bucketCaption, type Curve, notFiniteMarkers, titleOf } from "@/components/metrics/series";
 import type { Spec } from "@/components/metrics/view";
-import { formatOf, roundRange, type XAxis, xNameOf } from "@/components/metrics/x-axis";
+import { formatOf, roundRange, ticksOf, type XAxis, xNameOf } from "@/components/metrics/x-axis";
 import { ErrorState, Skeleton } from "@/components/ui/view-states";
 import { count, formatInteger, formatNumber } from "@/lib/format";
 import { type CurveRange, curvesQuery } from "./curves";
@@ -92,6 +92,7 @@ function Figure({ spec, curves, lines, axis, domain, markers, zero, stale }: Fig
   const [first] = curves;
   const all = useMemo(() => [...markers, ...curves.flatMap(notFiniteMarkers)], [markers, curves]);
   const formatX = useMemo(() => formatOf(axis, zero, shown), [axis, zero, shown]);
+  const ticksX = useMemo(() => ticksOf(axis, zero), [axis, zero]);
   if (!first) return null;
   if (lines.length === 1 && first.n === 1 && first.x.length === 1)
     return <Single axis={axis} curve={first} />;
@@ -102,6 +103,7 @@ function Figure({ spec, curves, lines, axis, domain, markers, zero, stale }: Fig
         caption={`${stale ? "could not be renewed · " : ""}${captionOf(curves, axis)}`}
         domain={shown}
         formatX={formatX}
+        ticksX={ticksX}
         group="run"
         lines={lines}
         markers={all}
