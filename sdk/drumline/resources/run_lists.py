@@ -110,8 +110,8 @@ class RunList:
 
 
 def _row(run: api.RunSummary, columns: Sequence[str]) -> dict[str, object]:
-    fields = {name: number_of(run.fields.get(name)) for name in columns}
-    return {
+    """A column that every row has stays what it is there, also where it is asked for: whether starred, not since when."""
+    usual = {
         "run": run.id,
         "job": run.job,
         "version": run.version,
@@ -126,8 +126,8 @@ def _row(run: api.RunSummary, columns: Sequence[str]) -> dict[str, object]:
         "starred": run.starred,
         "note": run.note,
         "labels": dict(run.labels),
-        **fields,
     }
+    return {**usual, **{name: number_of(run.fields.get(name)) for name in columns if name not in usual}}
 
 
 def find_run_id(transport: Transport, text: str) -> str:

@@ -138,6 +138,21 @@ def test_the_sdk_counts_groups_and_changes_what_matches(edge: EdgeServer) -> Non
             client.runs("lr > 1").count()
 
 
+def test_a_column_that_every_frame_has_is_the_same_where_it_is_asked_for(edge: EdgeServer) -> None:
+    run = edge.core.queue(parameters={"lr": 0.5}).id
+    edge.core.queue(parameters={"lr": 1})
+    with Client(edge.url, edge.admin_token) as client:
+        client.get(run).mark(note="kept", starred=True)
+        usual = client.runs().to_arrow()
+        asked = client.runs(columns=["note", "starred", "params.lr", "state", "replicas"]).to_arrow()
+
+    for name in usual.column_names:
+        assert asked.column(name).to_pylist() == usual.column(name).to_pylist(), name
+    assert usual.column("starred").to_pylist() == [False, True]
+    assert usual.column("note").to_pylist() == ["", "kept"]
+    assert asked.column("params.lr").to_pylist() == [1, 0.5]
+
+
 def test_a_list_is_a_frame_with_a_column_for_each_that_was_asked_for(edge: EdgeServer) -> None:
     runs = [
         edge.core.queue(parameters=parameters, labels={"team": "a"}).id

@@ -47,7 +47,7 @@ const note: RunColumn = {
   id: "note",
   header: "Note",
   cell: (run) => run.note && <span title={run.note}>{shownText(run.note)}</span>,
-  className: "min-w-24 max-w-48 truncate max-md:hidden",
+  className: "min-w-24 max-w-40 truncate max-md:hidden 2xl:max-w-48",
 };
 
 const OWN: Record<string, RunColumn> = { owner, strategy, replicas, duration, created, state, note };
@@ -72,9 +72,13 @@ export function columnsOf(
   return [selectColumn(selection, order), ...columns.map((column) => sortable(column, chosen, sorting))];
 }
 
+/** A why gives up some of its room, so that on a laptop the list still ends with when. */
+const whyBesideNote: RunColumn = { ...because, className: "w-full min-w-16 max-w-0 truncate max-sm:hidden" };
+
 function withNote(columns: readonly RunColumn[]): readonly RunColumn[] {
   const after = columns.indexOf(jobOnly) + 1;
-  return [...columns.slice(0, after), note, ...columns.slice(after)];
+  const rest = columns.slice(after).map((column) => (column === whyFirst ? whyBesideNote : column));
+  return [...columns.slice(0, after), note, ...rest];
 }
 
 /** Characters that nobody sees, or that turn text around, are shown as their codes. */
