@@ -7,7 +7,7 @@ import click
 
 from drumline._flags import Days, Duration, KeyValue, Size
 from drumline.cli.options import connect, detach_option, json_option, json_text, logs_option, server_options
-from drumline.wording import size_text
+from drumline.wording import plural, size_text
 
 if TYPE_CHECKING:
     from drumline.contracts import api
@@ -150,6 +150,6 @@ def retention(days: int | None, telemetry: int | None, yes: bool, as_json: bool,
 
 
 def _text(kept: "api.Retention | api.RetentionChange") -> str:
-    by_age = f"for {kept.days} days after their end" if kept.days else "however old they are"
+    by_age = f"for {plural(kept.days, 'day')} after their end" if kept.days else "however old they are"
     most = f", up to {size_text(kept.telemetry_bytes)} of telemetry" if kept.telemetry_bytes else ""
     return f"Ended runs are kept {by_age}{most}; starred ones always."

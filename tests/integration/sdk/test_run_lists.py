@@ -113,6 +113,9 @@ def test_retention_is_shown_and_changed_and_what_is_not_named_stays(
     assert cli("retention", "--days", "30") == 130
     assert cli("retention", "--days", "30", "--yes") == cli("retention", "--telemetry", "50GB", "--yes") == 0
     assert cli.out.startswith("Ended runs are kept for 30 days after their end, up to ")
+    assert cli("retention", "--days", "1", "--yes") == 0
+    assert cli.out.startswith("Ended runs are kept for 1 day after their end, up to ")
+    assert cli("retention", "--days", "30", "--yes") == 0
     with Client(edge.url, edge.admin_token) as client:
         assert (client.retention().days, client.retention().telemetry_bytes) == (30, 50 * 10**9)
         assert cli("retention", "--days", "off", "--telemetry", "off") == 0

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { drawingOf, type Line, pointAt } from "./drawing";
+import { belowZero, drawingOf, type Line, pointAt } from "./drawing";
 import { csvOfChart, svgOfChart } from "./export";
 import { lineStyle } from "./line-style";
 import { chooseLive, inSight } from "./live-slots";
@@ -55,6 +55,20 @@ describe("smoothed", () => {
   it("stays finite where values are as large as numbers can be", () => {
     for (const value of smoothed([1.7e308, 1.7e308, -1.7e308], 0.9))
       expect(Number.isFinite(value)).toBe(true);
+  });
+});
+
+describe("belowZero", () => {
+  it("counts values where each has a place of its own, else the buckets that hold some", () => {
+    const single = line("a", [0, 1, 2, 3], [1, 0, -2, null]);
+    const { columns } = single;
+    const merged = { ...single, columns: { ...columns, min: [0.1, -1, 0.2, null], count: [5, 5, 5, 5] } };
+
+    expect(belowZero([line("a", [0], [1])])).toBe("");
+    expect(belowZero([single])).toBe(" · 2 at or below zero, which a log scale cannot show");
+    expect(belowZero([merged])).toBe(
+      " · 1 bucket with values at or below zero, which a log scale cannot show",
+    );
   });
 });
 

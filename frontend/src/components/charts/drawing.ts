@@ -1,4 +1,5 @@
 /** What a chart draws: lines over x, put beside each other over one list of x. */
+import { count } from "@/lib/format";
 import type { TimeChartColumns } from "./chart-table";
 import { smoothed } from "./smoothing";
 import { type Drawn, drawnAs } from "./uplot-options";
@@ -88,4 +89,19 @@ export function pointAt(own: Int32Array | undefined, at: number): number {
     if (found >= 0) return found;
   }
   return -1;
+}
+
+/** What a log scale leaves out: so many values, or buckets in which there are some, for nobody knows how many. */
+export function belowZero(lines: readonly Line[]): string {
+  let hidden = 0;
+  let merged = false;
+  for (const { columns } of lines)
+    columns.min.forEach((value, at) => {
+      if ((value ?? columns.mean[at] ?? Number.POSITIVE_INFINITY) > 0) return;
+      hidden += 1;
+      merged ||= (columns.count[at] ?? 1) > 1;
+    });
+  if (hidden === 0) return "";
+  const what = merged ? `${count(hidden, "bucket")} with values` : String(hidden);
+  return ` · ${what} at or below zero, which a log scale cannot show`;
 }

@@ -10,7 +10,7 @@ import {
 import type uPlot from "uplot";
 import { ChartTable, textOf } from "./chart-table";
 import { CursorStore, useCursor } from "./cursor";
-import { type Drawing, drawingOf, type Line, pointAt } from "./drawing";
+import { belowZero, type Drawing, drawingOf, type Line, pointAt } from "./drawing";
 import { kindsWithin, MARKER_SIGNS, type Marker } from "./markers";
 import { Readout, Tooltip } from "./readout";
 import { usePlot } from "./use-plot";
@@ -232,15 +232,6 @@ function Range({ cursor, line, own, formatY }: RangeProps) {
   const [low, high] = [line.columns.min[at], line.columns.max[at]];
   if (typeof low !== "number" || typeof high !== "number" || low === high) return null;
   return <span className="whitespace-nowrap">{`${formatY(low)} to ${formatY(high)}`}</span>;
-}
-
-function belowZero(lines: readonly Line[]): string {
-  const hidden = lines.reduce(
-    (sum, { columns: { min, mean } }) =>
-      sum + min.filter((value, at) => (value ?? mean[at] ?? Number.POSITIVE_INFINITY) <= 0).length,
-    0,
-  );
-  return hidden > 0 ? ` · ${hidden} at or below zero, which a log scale cannot show` : "";
 }
 
 function summary({ title, unit, lines, formatY, xName, formatX }: LineChartProps): string {

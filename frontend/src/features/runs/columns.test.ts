@@ -15,5 +15,5 @@ function roomsOf(...notes: string[]): (string | undefined)[] {
 
 it("makes room for notes from that of why, so that a list still ends with when on a laptop", () => {
   expect(roomsOf("", "")).toEqual(["min-w-32", undefined]);
-  expect(roomsOf("", "slow")).toEqual(["min-w-16", "max-w-40"]);
+  expect(roomsOf("", "slow")).toEqual(["min-w-20", "max-w-40"]);
 });

@@ -73,7 +73,7 @@ export function columnsOf(
 }
 
 /** A why gives up some of its room, so that on a laptop the list still ends with when. */
-const whyBesideNote: RunColumn = { ...because, className: "w-full min-w-16 max-w-0 truncate max-sm:hidden" };
+const whyBesideNote: RunColumn = { ...because, className: "w-full min-w-20 max-w-0 truncate max-sm:hidden" };
 
 function withNote(columns: readonly RunColumn[]): readonly RunColumn[] {
   const after = columns.indexOf(jobOnly) + 1;
