@@ -37,8 +37,8 @@ _SHORT = 8
 """Chunks up to which a stretch is read with others in one statement."""
 COLUMNS = ("run", "attempt", "rank", "name", "step", "time", "value")
 _EPOCH = datetime(1970, 1, 1)
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What a spreadsheet takes for the beginning of a formula."""
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What a spreadsheet takes for the beginning of a formula; the last four are the wide forms of the first."""
 _PIECE_BYTES = 128 * 1024
 _PIECES = 4
 """That wait for whoever reads slower than we write."""

@@ -10,7 +10,7 @@ import click
 
 from drumline._flags import Duration
 from drumline.cli.options import age, connect, json_option, json_text, logs_option, server_options
-from drumline.wording import duration, share_text, size_text, spent_text, table
+from drumline.wording import share_text, size_text, spent_text, table
 
 if TYPE_CHECKING:
     from drumline.contracts.api import Checkpoint, Ledger, LedgerLine, LedgerSum, MemberUsage

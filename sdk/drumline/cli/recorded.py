@@ -127,9 +127,12 @@ def _content(value: "LoggedValue") -> bytes:
     return text.getvalue().encode()
 
 
+_FORMULA = "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
+
+
 def _cell(value: object) -> object:
     """As the server's own CSV: text that a spreadsheet would take for a formula is told from one by an apostrophe."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" and value else value
+    return f"'{value}" if isinstance(value, str) and value[:1] in _FORMULA and value else value
 
 
 _OPENS = (

@@ -110,7 +110,7 @@ class RunList:
 
 
 def _row(run: api.RunSummary, columns: Sequence[str]) -> dict[str, object]:
-    """A column that every row has stays what it is there, also where it is asked for: whether starred, not since when."""
+    """A column that every row has stays what it is, also where it is asked for: whether starred, not since when."""
     usual = {
         "run": run.id,
         "job": run.job,

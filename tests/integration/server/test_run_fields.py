@@ -234,7 +234,17 @@ def test_a_metric_in_lists_is_of_its_greatest_step_however_its_values_are_sent(c
     core.schedule()
     member = worker.take().start()
     # As MLflow's latest metric: the greatest step, of values at the same step the later one.
-    logged = [(1, 10.0), (1, 11.0), (0, 5.0), (7, math.nan), (8, math.inf), (2**40, 3.0), (2**40, 4.0), (9, 6.0), (3, -1.0)]
+    logged = [
+        (1, 10.0),
+        (1, 11.0),
+        (0, 5.0),
+        (7, math.nan),
+        (8, math.inf),
+        (2**40, 3.0),
+        (2**40, 4.0),
+        (9, 6.0),
+        (3, -1.0),
+    ]
     for part in (logged[:cut], logged[cut:]):
         if part:
             steps, numbers = zip(*part, strict=True)

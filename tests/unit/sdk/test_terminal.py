@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drumline.cli.options import age
+from drumline.cli.recorded import _cell as table_cell
 from drumline.progress import LineProgress, open_progress
 from drumline.wording import duration, plain, share_text, size_text, spent_text, table
+from drumline_server.telemetry.export import inert_cell
 
 
 @pytest.mark.parametrize(
@@ -129,6 +131,14 @@ def test_on_a_terminal_a_bar_is_drawn_and_the_last_step_stays(monkeypatch: pytes
 def test_in_a_ci_job_lines_are_printed_even_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CI", "true")
     assert isinstance(open_progress(_Terminal()), LineProgress)
+
+
+def test_a_cell_that_a_spreadsheet_would_run_is_text_in_every_csv() -> None:
+    """The list that OWASP gives, wide forms too; the dashboard's own is in `csv.test.ts`."""
+    for begin in "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20":
+        assert inert_cell(f"{begin}1+1") == table_cell(f"{begin}1+1") == f"'{begin}1+1", begin
+    for plain_one in ("", "loss", "a=1", "1e-5"):
+        assert inert_cell(plain_one) == table_cell(plain_one) == plain_one
 
 
 def test_what_is_there_but_tiny_is_not_shown_as_nothing() -> None:
