@@ -15,8 +15,16 @@ afterEach(() => vi.unstubAllGlobals());
 function draw(devices: number, dead: readonly number[]) {
   const pixels: string[] = Array(WIDTH - 8).fill("");
   let rectangles = 0;
+  let changes = 0;
+  let color = "";
   const context = {
-    fillStyle: "",
+    get fillStyle() {
+      return color;
+    },
+    set fillStyle(next: string) {
+      changes++;
+      color = next;
+    },
     fillRect(x: number, _y: number, width: number) {
       rectangles++;
       for (let at = Math.floor(x); at < x + width; at++) pixels[at - LEFT - 4] = context.fillStyle;
@@ -31,7 +39,7 @@ function draw(devices: number, dead: readonly number[]) {
     paints as unknown as Paint[],
     { line: "#ccc" } as Parameters<typeof drawHostBars>[3],
   );
-  return { pixels, rectangles };
+  return { pixels, rectangles, changes };
 }
 
 it.each([8, 40, 64, 500])("fills the bar of a host with %i devices and nothing beside it", (devices) => {
@@ -44,6 +52,13 @@ it.each([8, 40, 64, 500])("fills the bar of a host with %i devices and nothing b
 it("draws neighbours that do the same at once", () => {
   expect(draw(40, []).rectangles).toBe(1);
   expect(draw(40, [7]).rectangles).toBe(3);
+});
+
+it("changes the colour as often as there are colours", () => {
+  const every = Array.from({ length: 250 }, (_, at) => at * 2);
+
+  expect(draw(8, [1, 3, 5]).changes).toBeLessThanOrEqual(3);
+  expect(draw(500, every).changes).toBeLessThanOrEqual(4);
 });
 
 it.each([40, 64, 100, 500])("shows one lost device among %i, wherever it is", (devices) => {

@@ -21,18 +21,33 @@ export function drawHostTiles(context: CanvasRenderingContext2D, layout: Layout,
   });
 }
 
-/** Over the tiles, which are not drawn again for other colours. */
+/** Over the tiles, which are not drawn again for other colours. Colour by colour, as each change of it takes time. */
 export function drawHostBars(
   context: CanvasRenderingContext2D,
   layout: Layout,
   paints: readonly Paint[],
   colors: MapColors,
 ): void {
-  const bars = barsOf(paints, colors);
-  layout.cells.forEach(({ x, y, width, height }, i) => {
-    const members = layout.hosts[i]?.members ?? [];
-    drawBar(context, members, bars, { x: x + 4, y: y + height - 14, width: width - 8 });
-  });
+  const { wide, narrow } = piecesOf(layout, barsOf(paints, colors));
+  const dead = token("--bad");
+  // What is less than a pixel has one over its neighbours, the lost ones last: one among many is seen.
+  for (const pieces of [wide, narrow])
+    for (const [color, rectangles] of pieces) if (color !== dead) fillAll(context, color, rectangles);
+  for (const pieces of [wide, narrow]) fillAll(context, dead, pieces.get(dead) ?? []);
+}
+
+/** By colour, of each rectangle its left end, top and width, one after the other. */
+type Rectangles = Map<string, number[]>;
+
+function fillAll(context: CanvasRenderingContext2D, color: string, rectangles: readonly number[]): void {
+  context.fillStyle = color;
+  for (let at = 0; at < rectangles.length; at += 3)
+    context.fillRect(
+      rectangles[at] as number,
+      rectangles[at + 1] as number,
+      rectangles[at + 2] as number,
+      10,
+    );
 }
 
 /** The colour of each device. A token is looked up once, not ten thousand times. */
@@ -50,30 +65,30 @@ function barsOf(paints: readonly Paint[], colors: MapColors): string[] {
 /** Below so many pixels a device has no gap beside it: neighbours that do the same are one rectangle. */
 const LEAST_FOR_GAP = 3;
 
-function drawBar(
-  context: CanvasRenderingContext2D,
-  members: readonly number[],
-  bars: readonly string[],
-  { x, y, width }: { x: number; y: number; width: number },
-): void {
-  const share = width / members.length;
-  const gap = share < LEAST_FOR_GAP ? 0 : 0.5;
-  const bad = token("--bad");
-  const late: [number, number, string][] = [];
-  for (let from = 0, to = 1; from < members.length; from = to++) {
-    const color = bars[members[from] ?? -1] ?? "";
-    while (!gap && to < members.length && bars[members[to] ?? -1] === color) to++;
-    const [left, right] = [Math.round(x + from * share), Math.round(x + to * share)];
-    context.fillStyle = color;
-    if (right > left && color !== bad) context.fillRect(left, y, right - left - gap, 10);
-    else late.push([Math.min(left, Math.floor(x + width) - 1), Math.max(1, right - left - gap), color]);
-  }
-  // Over their neighbours, the lost ones last: one among many is less than a pixel, and has one all the same.
-  late.sort(([, , one], [, , other]) => Number(one === bad) - Number(other === bad));
-  for (const [left, wide, color] of late) {
-    context.fillStyle = color;
-    context.fillRect(left, y, wide, 10);
-  }
+/** Those of at least a pixel, and those that would have none. */
+function piecesOf(layout: Layout, bars: readonly string[]): { wide: Rectangles; narrow: Rectangles } {
+  const wide: Rectangles = new Map();
+  const narrow: Rectangles = new Map();
+  layout.cells.forEach((cell, host) => {
+    const members = layout.hosts[host]?.members ?? [];
+    const [x, y, width] = [cell.x + 4, cell.y + cell.height - 14, cell.width - 8];
+    const share = width / members.length;
+    const gap = share < LEAST_FOR_GAP ? 0 : 0.5;
+    for (let from = 0, to = 1; from < members.length; from = to++) {
+      const color = bars[members[from] ?? -1] ?? "";
+      while (!gap && to < members.length && bars[members[to] ?? -1] === color) to++;
+      const [left, right] = [Math.round(x + from * share), Math.round(x + to * share)];
+      if (right > left) add(wide, color, left, y, right - left - gap);
+      else add(narrow, color, Math.min(left, Math.floor(x + width) - 1), y, 1);
+    }
+  });
+  return { wide, narrow };
+}
+
+function add(rectangles: Rectangles, color: string, left: number, top: number, width: number): void {
+  const found = rectangles.get(color);
+  if (found) found.push(left, top, width);
+  else rectangles.set(color, [left, top, width]);
 }
 
 /** Tiles are equally wide in all layouts. */

@@ -29,7 +29,17 @@ export interface Scene {
   ended: boolean;
 }
 
-export function paintsFor(scene: Scene, colorBy: ColorBy): Paint[] {
+/** Colours are gone back to. */
+const painted = new WeakMap<Scene, Map<ColorBy, readonly Paint[]>>();
+
+export function paintsFor(scene: Scene, colorBy: ColorBy): readonly Paint[] {
+  const known = painted.get(scene) ?? new Map<ColorBy, readonly Paint[]>();
+  const paints = known.get(colorBy) ?? paint(scene, colorBy);
+  painted.set(scene, known.set(colorBy, paints));
+  return paints;
+}
+
+function paint(scene: Scene, colorBy: ColorBy): Paint[] {
   const { devices } = scene.placement;
   const named = colorBy === "host" ? [...new Set(devices.map((device) => device.host))].sort() : [];
   const hosts = new Map(named.map((host, nth) => [host, nth]));
