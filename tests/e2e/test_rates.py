@@ -165,7 +165,7 @@ def _row(page: Page, address: str, label: str, run: Run) -> Shown:
 
 def _header(run: Run, page: Page) -> Shown:
     open_settled(page, f"{run.url}/metrics")
-    step = page.get_by_test_id("figure-step").inner_text().split("/")[0]
+    step = page.get_by_test_id("figure-steps").inner_text().split("/")[0]
     return Shown("header", _number(step), _number(page.get_by_test_id("figure-steps-per-s").inner_text()))
 
 
