@@ -56,7 +56,7 @@ const MINUTE_S = 60;
 const HOUR_S = 3600;
 const DAY_S = 86_400;
 /** Seconds between two marks of a clock; below and above, 1, 2 or 5 times a power of ten of seconds or of days. */
-const CLOCK_STEPS = [
+const MARKS_APART_S = [
   ...[1, 2, 5, 10, 15, 30],
   ...[1, 2, 5, 10, 15, 30].map((minutes) => minutes * MINUTE_S),
   ...[1, 2, 3, 6, 12].map((hours) => hours * HOUR_S),
@@ -74,7 +74,7 @@ export function timeTicks(low: number, high: number, most: number, clock = 0): n
   const step =
     rough < 1
       ? roundUp(rough)
-      : (CLOCK_STEPS.find((each) => each >= rough) ?? roundUp(rough / DAY_S) * DAY_S);
+      : (MARKS_APART_S.find((each) => each >= rough) ?? roundUp(rough / DAY_S) * DAY_S);
   // Of a large number the part within a step is enough, and has all its digits.
   const zero = clock % Math.max(step, 1);
   const first = Math.ceil((low + zero) / step);
