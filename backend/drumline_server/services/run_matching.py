@@ -1,6 +1,7 @@
 """What a filter means: which runs of a project it matches; and the names that runs are sorted and filtered by."""
 
 import difflib
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -35,7 +36,12 @@ _WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "platform": get_args(Platform),
 }
 """Columns that hold one of so many words, as they are stored."""
-_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+_DAY_US = 86_400 * MICROS
+_UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_LENGTH = re.compile(r"(?:[\d.]{1,20}(?:ms|[smhdw])){1,6}")
+_IN_CODE = re.compile(r"[+-]?(?:\d[\d_.]*_[\d_.]*(?:e[+-]?\d+)?|0x[\da-f_]+|0b[01_]+|0o[0-7_]+)", re.IGNORECASE)
+"""Numbers as Python writes them, which nobody means as a text: `1_000`, `0x10`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +128,8 @@ class Matcher:
             return column.is_not(None)
         if part.name == "id" and part.operator in ("=", "!=", "in"):
             return _id_condition(part)
+        if kind == "time" and part.operator in ("=", "!=", "in"):
+            return _time_condition(part, column, now)
         if part.name == "owner" and all(_is_credential(value.text) for value in part.values):
             column = Run.submitted_by_id  # type: ignore[assignment] # a mapped attribute is a column
         if part.operator == "~":
@@ -185,7 +193,12 @@ def known_fields(session: Session, project_id: str, comparisons: Iterable[Compar
 
 
 def _field_value(name: str, value: Value) -> FieldValue:
-    number = None if value.is_quoted or name.startswith("labels.") else _read_number(value.text)
+    if value.is_quoted or name.startswith("labels."):
+        return text_value(value.text)
+    number = _read_number(value.text)
+    if number is None and _IN_CODE.fullmatch(value.text):
+        message = f"{value.text[:80]} is a number in programs only; write its decimal digits, or quote it as a text"
+        raise FilterError(message, value.place)
     return text_value(value.text) if number is None else number_value(number)
 
 
@@ -208,6 +221,16 @@ def _flag_condition(part: Comparison, column: run_sets.Column) -> ColumnElement[
     if part.operator not in ("=", "!=") or word not in ("true", "false"):
         raise FilterError(f"{part.name} is true or false; write '{part.name}' or 'not {part.name}'", part.place)
     return column.is_not(None) if (word == "true") == (part.operator == "=") else column.is_(None)
+
+
+def _time_condition(part: Comparison, column: run_sets.Column, now: int) -> ColumnElement[bool]:
+    """A day is all of it, in UTC: hardly anything happens at its first microsecond."""
+    same = []
+    for value in part.values:
+        begin = _read_time(value, now)
+        until = begin + (_DAY_US if _DAY.fullmatch(value.text) else 1)
+        same.append(and_(column >= begin, column < until))
+    return and_(column.is_not(None), not_(or_(*same)) if part.operator == "!=" else or_(*same))
 
 
 def _id_condition(part: Comparison) -> ColumnElement[bool]:
@@ -239,16 +262,18 @@ def _column_value(part: Comparison, value: Value, now: int) -> float | str:
         return _read_time(value, now)
     number = _read_number(value.text) if kind == "number" else _read_duration(value.text)
     if number is None or not abs(number) < 2**53:
-        example = "90, 90s, 5m, 2h or 1d" if kind == "duration" else "a number"
+        example = "90, 90s, 5m, 1h30m or 1d" if kind == "duration" else "a number"
         raise FilterError(f"{value.text[:80]!r} is not {example}, which {name} is compared with", value.place)
     return round(number * MICROS) if kind == "duration" else number
 
 
 def _read_duration(text: str) -> float | None:
-    """Seconds, or a number of another unit."""
-    unit = _UNITS_S.get(text[-1:])
-    number = _read_number(text[:-1] if unit else text)
-    return None if number is None else number * (unit or 1)
+    """Seconds, or numbers with units: `90`, `5m`, `1h30m`."""
+    if not _LENGTH.fullmatch(text):
+        return _read_number(text.removesuffix("s"))
+    parts = [(_read_number(number), _UNITS_S[unit]) for number, unit in re.findall(r"([\d.]+)(ms|[smhdw])", text)]
+    known = [number * unit for number, unit in parts if number is not None]
+    return sum(known) if len(known) == len(parts) else None
 
 
 def _read_time(value: Value, now: int) -> int:

@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
+from drumline_server.base.errors import FilterError
 from drumline_server.services.run_lists import RunList
 from drumline_server.storage import run_sets
 from drumline_server.storage.fields import MOST_PARAMETERS
@@ -72,6 +73,41 @@ def test_a_run_is_found_by_the_short_id_that_lists_show(core: Core) -> None:
         filters = RunFilters(search=search)
         page = core.read(lambda session: runs_page(session, core.project_id, filters, None, 10))  # noqa: B023
         assert [each.id for each in page] == [run], search
+
+
+def test_a_day_is_all_of_it(core: Core) -> None:
+    before = core.queue(parameters={}).id
+    day = values(core, before, "created")["created"]
+    core.clock.advance(86_400)
+    after = core.queue(parameters={}).id
+    first = str(day)[:10]
+
+    assert found(core, f"created = {first}") == [before]
+    assert found(core, f"created != {first}") == [after]
+    assert found(core, f"created in ({first}, 2020-01-01)") == [before]
+    assert found(core, f"created = {day}") == [before]
+    assert found(core, f"started = {first}") == found(core, f"started != {first}") == []
+
+
+def test_a_length_of_time_has_units_and_a_number_is_not_taken_for_a_text(core: Core) -> None:
+    (run,) = with_parameters(core, {"x": 16, "text": "1_000", "day": "2026-11-27"})
+    core.clock.advance(5_400.5)
+
+    for where in (
+        "total_duration = 1h30m500ms",
+        "total_duration > 1h30m",
+        "total_duration < 1.6h",
+        "total_duration > 90m",
+    ):
+        assert found(core, where) == [run], where
+    for where in ("total_duration > 1h30", "total_duration > 1x", "total_duration > 1.2.3s", "total_duration > h"):
+        with pytest.raises(FilterError, match="is not 90, 90s"):
+            found(core, where)
+    for number in ("1_000", "0x10", "1_0.5", "-1_000e3", "0b1"):
+        with pytest.raises(FilterError, match="decimal digits"):
+            found(core, f"params.x < {number}")
+    assert found(core, 'params.text = "1_000"') == found(core, "params.day > 2026-01-01") == [run]
+    assert found(core, "params.x = 1.6e1") == [run]
 
 
 def test_total_duration_is_the_time_of_a_run_from_its_submission_on(core: Core) -> None:
