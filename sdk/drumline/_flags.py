@@ -2,15 +2,12 @@
 
 import re
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from typing import Any
 
 import click
 
-_UNITS_S = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "min": 60.0, "s": 1.0, "ms": 0.001}
-_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|min|[dhms])")
-_WHOLE = re.compile(rf"(?:{_PART.pattern}\s*)+")
-_MOST_TEXT = 40
+from drumline.wording import read_duration
+
 _MOST_DAYS = 36_500
 _UNITS_BYTES = {"": 1, "b": 1}
 _UNITS_BYTES |= {f"{unit}b": 1000 ** (power + 1) for power, unit in enumerate("kmgt")}
@@ -25,8 +22,7 @@ class Duration(click.ParamType[float]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Seconds, above or equal to 0."""
-        text = str(value).strip().lower()
-        seconds = _seconds(text) if len(text) <= _MOST_TEXT else None
+        seconds = read_duration(str(value))
         if seconds is None:
             self.fail(f"{value!r:.60} is no length of time; write seconds, or such as 90s, 5m, 1h30m, 2d", param, ctx)
         return seconds
@@ -42,7 +38,7 @@ class Moment(click.ParamType[datetime]):
         if isinstance(value, datetime):
             return value
         text = str(value).strip()
-        seconds = _seconds(text.lower()) if len(text) <= _MOST_TEXT else None
+        seconds = read_duration(text)
         try:
             if seconds is not None:
                 return datetime.now(UTC) - timedelta(seconds=seconds)
@@ -97,14 +93,3 @@ class KeyValue(click.ParamType[tuple[str, str]]):
         if not name or not equals:
             self.fail(f"{value!r} is not of the form NAME=VALUE", param, ctx)
         return name, text
-
-
-def _seconds(text: str) -> float | None:
-    if re.fullmatch(r"[0-9]*\.?[0-9]+(e[0-9]{1,2})?", text):
-        return float(text)
-    if _WHOLE.fullmatch(text) is None:
-        return None
-    parts = [(float(number), _UNITS_S[unit]) for number, unit in _PART.findall(text)]
-    units = [unit for _, unit in parts]
-    is_falling = all(larger > smaller for larger, smaller in pairwise(units))
-    return sum(number * unit for number, unit in parts) if is_falling else None

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 MAX_ROWS = 24
 """Of a table, so that it stays on a screen; the rest is counted."""
@@ -62,6 +63,26 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def number_text(value: float) -> str:
     """Six digits of a fraction, a whole number whole: seeds and hashes differ in their last digits."""
     return str(value) if isinstance(value, int) else f"{value:.6g}"
+
+
+_UNITS_S = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "min": 60.0, "s": 1.0, "ms": 0.001}
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|min|[dhms])")
+_WHOLE = re.compile(rf"(?:{_PART.pattern}\s*)+")
+_LONGEST_DURATION = 40
+
+
+def read_duration(text: str) -> float | None:
+    """Seconds of a number, or of numbers with units, the largest first: `90`, `1h30m`, `500ms`. None for others."""
+    text = text.strip().lower()
+    if len(text) > _LONGEST_DURATION:
+        return None
+    if re.fullmatch(r"[0-9]*\.?[0-9]+(e[0-9]{1,2})?", text):
+        return float(text)
+    if _WHOLE.fullmatch(text) is None:
+        return None
+    parts = [(float(number), _UNITS_S[unit]) for number, unit in _PART.findall(text)]
+    is_falling = all(larger > smaller for (_, larger), (_, smaller) in pairwise(parts))
+    return sum(number * unit for number, unit in parts) if is_falling else None
 
 
 def duration(seconds: float) -> str:

@@ -15,6 +15,7 @@ from drumline.contracts.base import is_id, to_micros
 from drumline.contracts.reasons import EndReason
 from drumline.contracts.spec import STRATEGIES, Platform
 from drumline.contracts.states import RunState
+from drumline.wording import read_duration
 from drumline_server.base.errors import FilterError, Place
 from drumline_server.services import filters
 from drumline_server.services.filters import Both, Comparison, Filter, Not, Value
@@ -38,8 +39,7 @@ _WORDS: Final[Mapping[str, tuple[str, ...]]] = {
 """Columns that hold one of so many words, as they are stored."""
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _DAY_US = 86_400 * MICROS
-_UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_LENGTH = re.compile(r"(?:[\d.]{1,20}(?:ms|[smhdw])){1,6}")
+_WEEK_S = 604_800
 _IN_CODE = re.compile(r"[+-]?(?:\d[\d_.]*_[\d_.]*(?:e[+-]?\d+)?|0x[\da-f_]+|0b[01_]+|0o[0-7_]+)", re.IGNORECASE)
 """Numbers as Python writes them, which nobody means as a text: `1_000`, `0x10`."""
 
@@ -268,12 +268,12 @@ def _column_value(part: Comparison, value: Value, now: int) -> float | str:
 
 
 def _read_duration(text: str) -> float | None:
-    """Seconds, or numbers with units: `90`, `5m`, `1h30m`."""
-    if not _LENGTH.fullmatch(text):
-        return _read_number(text.removesuffix("s"))
-    parts = [(_read_number(number), _UNITS_S[unit]) for number, unit in re.findall(r"([\d.]+)(ms|[smhdw])", text)]
-    known = [number * unit for number, unit in parts if number is not None]
-    return sum(known) if len(known) == len(parts) else None
+    """Seconds: a plain number, weeks, or a length of time as flags of the command line take it."""
+    if text.endswith("w"):
+        weeks = _read_number(text[:-1])
+        return None if weeks is None else weeks * _WEEK_S
+    number = _read_number(text)
+    return read_duration(text) if number is None else number
 
 
 def _read_time(value: Value, now: int) -> int:

@@ -100,6 +100,8 @@ def test_a_length_of_time_has_units_and_a_number_is_not_taken_for_a_text(core: C
         "total_duration > 90m",
     ):
         assert found(core, where) == [run], where
+    assert found(core, "created > -1.5w and total_duration < 2w") == found(core, "created > -1h31m") == [run]
+    assert found(core, "created > -1h") == []
     for where in ("total_duration > 1h30", "total_duration > 1x", "total_duration > 1.2.3s", "total_duration > h"):
         with pytest.raises(FilterError, match="is not 90, 90s"):
             found(core, where)
